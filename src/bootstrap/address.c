@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/try.h"
 
-/* Any number will do: nothing is sent. */
+/* A port for connect on a UDP socket. Any will do, because nothing is sent. */
 #define ROUTE_PORT 9
 
 bool address_is_known(const struct address *address)
@@ -92,7 +92,7 @@ struct address address_from_system(const struct sockaddr_storage *system)
     return address;
 }
 
-/* Of what the system's calls point to. */
+/* From an address of the system. */
 static struct address copy_address(const struct sockaddr *from)
 {
     struct sockaddr_storage system = {.ss_family = AF_UNSPEC};
@@ -106,12 +106,12 @@ static struct address copy_address(const struct sockaddr *from)
 /* This machine's ---------------------------------------------------------------------------------------- */
 
 struct choice {
-    const char *name; /* NULL: any that is no loopback */
-    int worth;        /* of the address */
+    const char *name; /* NULL: any but the loopback */
+    int worth;        /* of the best address so far */
     struct address address;
 };
 
-/* Of an address that packets need not leave the link for: 169.254.0.0/16, fe80::/10. */
+/* Whether an address is valid on its link only: 169.254.0.0/16, fe80::/10. */
 static bool is_link_local(const struct address *address)
 {
     const unsigned char *bytes = address->bytes;
@@ -159,7 +159,7 @@ static shoal_status walk_interfaces(struct choice *choice)
     return SHOAL_OK;
 }
 
-/* The address that packets to the peer would carry; unknown when there is no way to it. */
+/* The address from which packets to the peer would be sent; unknown if there is no route to it. */
 static struct address find_route(const struct address *peer)
 {
     struct address address = {.family = 0};
@@ -182,10 +182,10 @@ static struct address find_route(const struct address *peer)
     return address;
 }
 
-/* The address of the default route's interface: from which packets to far networks would be sent. Unknown: there is none. */
+/* The address from which packets to far networks would be sent; unknown if there is no default route. */
 static struct address find_default_route(void)
 {
-    /* Networks of RFC 5737 and RFC 3849, where nobody is. */
+    /* Addresses of networks for documentation (RFC 5737 and RFC 3849), which nobody has. */
     const struct address far_away[] = {
         {.family = 4, .bytes = {198, 51, 100, 1}},
         {.family = 6, .bytes = {0x20, 0x01, 0x0d, 0xb8, [15] = 1}},

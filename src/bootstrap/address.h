@@ -14,21 +14,22 @@
 
 struct address {
     unsigned char bytes[16]; /* in the network's order; IPv4: the first four */
-    uint32_t scope;          /* of IPv6 */
+    uint32_t scope;          /* IPv6: the scope id */
     uint16_t family;         /* 4 or 6; 0: none */
     uint16_t port;
 };
 
 bool address_is_known(const struct address *address);
 bool address_is_loopback(const struct address *address);
-/* All addresses of this machine, of IPv6 or of both; or of IPv4 only. */
+/* What a server binds to for all addresses of this machine. Family 6 covers IPv4 too (bootstrap/tcp.c), 4 only IPv4. */
 struct address address_any(int family, uint16_t port);
 
 /* The text without the port, and with it. Both return `text`. */
 const char *address_host(const struct address *address, char text[ADDRESS_TEXT_BYTES]);
 const char *address_text(const struct address *address, char text[ADDRESS_TEXT_BYTES]);
 
-/* For the system's calls; returns its length. The other way, 0 is an address of another family. */
+/* Convert to and from the system's form. The first returns the length. The family of the second is 0 if it is
+   neither IPv4 nor IPv6. */
 socklen_t address_to_system(const struct address *address, struct sockaddr_storage *system);
 struct address address_from_system(const struct sockaddr_storage *system);
 
@@ -42,7 +43,7 @@ struct address address_from_system(const struct sockaddr_storage *system);
  */
 shoal_status address_choose(const char *wanted, const struct address *peer, struct address *address_out);
 
-/* The name of the interface that has the address; "unknown" if none has it. */
+/* Writes the name of the interface that has the address, or "unknown". */
 #define ADDRESS_INTERFACE_BYTES 32
 const char *address_interface(const struct address *address, char name[ADDRESS_INTERFACE_BYTES]);
 

@@ -99,13 +99,13 @@ static bool is_value(const struct field *field)
     return field->n_bytes <= STORE_VALUE_BYTES_MAX;
 }
 
-/* Clients check their arguments: this one is no client of ours. */
+/* Ends a connection that sent something wrong. Clients of this library check their arguments, so it is none of them. */
 static void drop(struct connection *connection)
 {
     connection->is_broken = true;
 }
 
-/* Walks the keys of a GET, WAIT or CHECK; how many do not exist, and the first of them. */
+/* Counts the keys of a GET, WAIT or CHECK that do not exist, and finds the first of them. */
 static size_t count_missing(const struct server *server, const struct connection *connection,
                             struct field *first_out, size_t *n_keys_out)
 {
@@ -141,7 +141,7 @@ static void finish_wait(const struct server *server, struct connection *connecti
     connection_answer(connection, SHOAL_OK, entry->value, entry->value_bytes, /*fd=*/-1);
 }
 
-/* A key has come to be: who waited for it alone, or last, has its answer. */
+/* Called when a key was set: answers the requests for which it was the last key missing. */
 static void serve_waiting(struct server *server)
 {
     for (struct connection *connection = server->connections; connection; connection = connection->next) {
@@ -192,7 +192,7 @@ static void answer_byte(struct connection *connection, bool is_true)
     connection_answer(connection, SHOAL_OK, &byte, 1, /*fd=*/-1);
 }
 
-/* Creates or replaces. */
+/* Creates the key or replaces its value. */
 static shoal_status set_value(struct server *server, const struct field *key, const char *value, size_t bytes)
 {
     bool is_new = !entries_find(&server->values, key->bytes, key->n_bytes);
@@ -390,7 +390,7 @@ static void answer_drop_all(struct server *server, struct connection *connection
 
 /* What has failed elsewhere ----------------------------------------------------------------------------- */
 
-/* Nobody waits for an answer: who says this has gone on. */
+/* Takes a failure that another rank reports. That rank does not wait for an answer. */
 static void answer_failed(struct server *server, struct connection *connection, const struct field *fields)
 {
     shoal_status status = (shoal_status)fields[0].number;
@@ -430,7 +430,8 @@ static void answer_watch(struct server *server, struct connection *connection, c
         return;
     }
     connection_answer(connection, SHOAL_OK, NULL, 0, /*fd=*/-1);
-    /* From now on others read and write there. An answer that did not go out at once would mix with what they write. */
+    /* The connection is handed to the watch, which reads and writes there from now on. If the answer has not gone out
+       completely, the rest would mix with what the watch writes: then the connection is closed. */
     if (!connection->is_broken && !connection->output &&
         watch_take(server->watch, (int)fields[0].number, connection->fd)) {
         connection->fd = -1;
@@ -449,14 +450,14 @@ static void close_meeting_doors(struct server *server)
     }
 }
 
-/* Everybody who has joined hears what became of it: of the first round of two too. */
+/* Tells all ranks that have joined the outcome of the meeting, or of the first of its two rounds. */
 static void end_meeting(struct server *server)
 {
     struct meeting *meeting = server->meeting;
     bool had_cards = meeting->is_second_round;
     bool goes_on = meeting->failure == SHOAL_OK && meeting_begin_second_round(meeting);
     if (meeting->failure == SHOAL_OK && !goes_on) {
-        /* Before anybody is told: whoever is may open the next world under the same name. */
+        /* Before any rank is told: it may then open the next world under the same name. */
         close_meeting_doors(server);
     }
     for (struct connection *connection = server->connections; connection; connection = connection->next) {
@@ -495,14 +496,14 @@ static void answer_join(struct server *server, struct connection *connection, co
     struct meeting *meeting = server->meeting;
     struct card card;
     memset(&card, 0, sizeof card);
-    /* Of another version the beginning is the same, and that is all that is looked at then. */
+    /* The beginning of a card is the same in all versions. If the versions differ, nothing else is read. */
     size_t bytes = fields[0].n_bytes < sizeof card ? fields[0].n_bytes : sizeof card;
     memcpy(&card, fields[0].bytes, bytes);
     if (!meeting || connection->joined_rank >= 0 || card.magic != CARD_MAGIC) {
         drop(connection);
         return;
     }
-    /* Relaxed: server_linger wants the number alone. */
+    /* Relaxed: server_linger needs nothing but the number. */
     atomic_fetch_add_explicit(&server->n_joins, 1, memory_order_relaxed);
     wait_wake_all(&server->n_joins, /*is_shared=*/false);
     if (meeting_is_complete(meeting)) {
@@ -536,7 +537,7 @@ static void answer_elsewhere(struct server *server, struct connection *connectio
     }
 }
 
-/* A text of a peer, cut to the room that there is. */
+/* Copies a text of a peer, cut to `bytes`. */
 static void copy_text(const struct field *field, char *text, size_t bytes)
 {
     size_t length = field->n_bytes < bytes ? field->n_bytes : bytes - 1;
@@ -554,7 +555,7 @@ static void answer_ready(struct server *server, struct connection *connection, c
     copy_text(&fields[0], crossing, sizeof crossing);
     copy_text(&fields[1], why, sizeof why);
     bool is_good = meeting_is_ready(server->meeting, connection->joined_rank, crossing, why);
-    /* The connection is read on: it may still give up. */
+    /* The next request may be read: the rank may still give up. */
     connection_forget_request(connection);
     if (!is_good || meeting_is_complete(server->meeting)) {
         end_meeting(server);

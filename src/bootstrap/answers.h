@@ -16,14 +16,15 @@
 struct server {
     struct card card;
     int listener;
-    int meeting_listener;        /* -1: none, or over */
-    int wake;                    /* eventfd: the end */
+    int meeting_listener;        /* -1: there is no meeting, or it is over */
+    int wake;                    /* eventfd: set when the thread shall end */
     int page_fd;                 /* of this rank's page; -1: it has none */
-    struct strangers *strangers; /* the network; NULL: it is on its host only */
-    struct watch *watch;         /* who connects to it to be watched; NULL: nobody */
+    struct strangers *strangers; /* TCP; NULL: the server can be reached on its host only */
+    struct watch *watch;         /* takes connections of ranks on other hosts; NULL: there are none */
     struct meeting *meeting;
-    _Atomic uint32_t n_joins; /* how many have come to it, whatever they were told; read by other threads */
-    /* Told of what has failed elsewhere; NULL: nobody. */
+    _Atomic uint32_t
+        n_joins; /* ranks that asked to join, whatever they were answered; read by other threads */
+    /* Called when another rank reports a failure. May be NULL. */
     void (*hear)(void *context, const char *name, shoal_status status, const char *text);
     void *hear_context;
     struct entries values;
@@ -32,20 +33,20 @@ struct server {
     size_t n_connections;
     struct pollfd *polled;
     size_t polled_capacity;
-    int64_t deaf_since_ns; /* no descriptors left */
-    int64_t deaf_until_ns; /* nobody is accepted until then */
-    int spare; /* closed to accept, and refuse, somebody without a descriptor left; -1: none now */
+    int64_t deaf_since_ns; /* since then there were no descriptors for connections */
+    int64_t deaf_until_ns; /* until then nobody is accepted */
+    int spare; /* closed for a moment if no descriptor is left, to accept a client and refuse it; -1: none now */
     pthread_t thread;
     bool is_running;
 };
 
-/* The request is complete: answers it, or leaves it waiting. */
+/* Called when a request is complete: answers it, or leaves it waiting. */
 void answer_request(struct server *server, struct connection *connection);
 
-/* The time of a waiting request is over. */
+/* Called when the time of a waiting request is over. */
 void answer_too_late(struct server *server, struct connection *connection);
 
-/* A connection is about to be closed. */
+/* Called before a connection is closed. */
 void answer_loss(struct server *server, struct connection *connection);
 
 #endif

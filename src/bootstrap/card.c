@@ -47,7 +47,7 @@ static shoal_status read_boot_id(char *text, size_t bytes)
     return SHOAL_OK;
 }
 
-/* The rank's word in SHOAL_TEST_HOSTS; NULL: there is none. */
+/* The rank's name of a host in SHOAL_TEST_HOSTS; NULL: there is none. */
 static const char *find_test_host(int rank, size_t *length_out)
 {
     const char *host = getenv("SHOAL_TEST_HOSTS");
@@ -79,7 +79,7 @@ static void identify_host(struct card *card)
 shoal_status card_create(int rank, int n_ranks, const char *transport, struct card *card_out)
 {
     struct card card;
-    /* Bytes between the fields travel too. */
+    /* Bytes between the fields are sent too, so they are set. */
     memset(&card, 0, sizeof card);
     card.magic = CARD_MAGIC;
     card.version = VERSION_NUMBER;
@@ -128,7 +128,7 @@ shoal_status card_fail_several_hosts(const char *how)
         how);
 }
 
-/* Both may be of different versions, so the rest of the card cannot be read. */
+/* Called first: if the versions differ, the rest of the card cannot be read. */
 static shoal_status check_version(const struct card *card, const struct card *mine)
 {
     if (card->magic != CARD_MAGIC) {

@@ -19,11 +19,12 @@
 
 struct card {
     uint32_t magic;   /* these two come first in every version */
-    uint32_t version; /* of the library: both sides share structs in memory */
+    uint32_t version; /* of the library; must be equal, because ranks share structs in memory */
     int32_t rank;
     int32_t n_ranks;
     int32_t pid;
-    int32_t status;    /* shoal_status: a rank that could not start says so here, for exchange */
+    int32_t
+        status; /* shoal_status: a rank that could not start still takes part in exchange, and says so here */
     uint64_t token[2]; /* names the rank's server */
     /* The machine, and the network namespace in which it has its sockets. */
     uint64_t namespace_number;
@@ -35,11 +36,12 @@ struct card {
     int32_t leader; /* after the meeting: the first rank of its host, which made the page of the host */
     uint32_t
         heartbeat_ms; /* for ranks on other hosts: how long a rank may be silent; 0: it listens to none */
-    char transport[CARD_TRANSPORT_BYTES]; /* what was asked for; "": nothing */
+    char transport[CARD_TRANSPORT_BYTES]; /* that this rank asks for; "": none */
     char text[CARD_TEXT_BYTES];           /* with a status: why */
 };
 
-/* What all are told of each rank in the end: so little that it fits into a socket's buffer for any world. */
+/* What all ranks are told about each rank at the end. It is short, so that the cards of any world fit into a socket's
+   buffer. */
 struct card_short {
     uint64_t token[2];
     uint64_t host;
@@ -50,7 +52,7 @@ struct card_short {
     int32_t padding;
 };
 
-/* What the meeting tells a rank that came: where the page of its host is. */
+/* What the meeting answers to a rank that joins: which rank of its host has the page. */
 struct card_leader {
     uint64_t token[2]; /* names the leader's server */
     int32_t rank;      /* of the leader */
@@ -81,10 +83,10 @@ bool card_has_several_hosts(const struct card *cards, int n_ranks);
  */
 shoal_status card_check(const struct card *card, int rank, const struct card *mine);
 
-/* The parts of it that a server can judge when somebody comes: not the rank. */
+/* Checks what a server can check when a card arrives: everything but the rank. */
 shoal_status card_check_kind(const struct card *card, const struct card *mine);
 
-/* Of ranks that are not all on one machine, and have no way to each other. */
+/* The error for ranks on several hosts that have no address at which to meet. `how` says how this was found out. */
 shoal_status card_fail_several_hosts(const char *how);
 
 #endif

@@ -25,9 +25,9 @@
 
 /* Idle connections that are kept per server. */
 #define IDLE_MAX 4
-/* Between two attempts to reach a server that is busy with others. */
+/* Between two attempts to connect to a server. */
 #define NAP_NS 1000000
-/* How long the reason of a lost connection is looked for. */
+/* How long to wait for the death of a rank to show, after its connection was lost. */
 #define VERDICT_NS 50000000
 
 struct pool {
@@ -110,12 +110,13 @@ static int take_idle(struct client *client, int holder)
     return fd;
 }
 
-/* A rank that is closing its world still serves the others; only death ends that. */
+/* The rank whose server is asked, and for how long. A rank that is closing its world still answers; only death ends
+   it. */
 struct holder {
     struct client *client;
     int rank;
     const struct client_wait *wait;
-    bool was_ended; /* by the caller's own check */
+    bool was_ended; /* the caller's own check has ended the wait */
 };
 
 static shoal_status check_caller(struct holder *holder)
@@ -135,7 +136,8 @@ static shoal_status check_holder(void *context)
                                                                : SHOAL_OK;
 }
 
-/* A process that dies closes one thing after the other: its death may show a moment later. */
+/* The connection is lost. A process that dies closes one descriptor after the other, so its death may show a moment
+   later. */
 static shoal_status fail_gone(const struct holder *holder)
 {
     int64_t until_ns = clock_now_ns() + VERDICT_NS;
@@ -146,7 +148,7 @@ static shoal_status fail_gone(const struct holder *holder)
     return error_set(SHOAL_ERR_PEER, "the server thread of rank %d has ended", holder->rank);
 }
 
-/* One attempt. *fd_out is -1 when nobody listens there, or many do at once. */
+/* Makes one attempt. *fd_out is -1 if nobody listens there, or if too many connect at once. */
 static shoal_status try_to_connect(struct holder *holder, int *fd_out)
 {
     const struct card *card = &holder->client->cards[holder->rank];
@@ -172,7 +174,7 @@ static shoal_status connect_to(struct holder *holder, int *fd_out)
         if (*fd_out >= 0) {
             return SHOAL_OK;
         }
-        /* Nobody listens there, or many do at once. */
+        /* Nobody listens there, or too many connect at once. */
         TRY(members_check(holder->client->members, holder->rank));
         TRY(check_caller(holder));
         if (clock_now_ns() >= holder->wait->deadline_ns) {
@@ -198,7 +200,7 @@ shoal_status client_perform(struct client *client, int rank, struct request *req
                                .liveness_context = &holder,
                                .what = what};
     shoal_status status = request_perform(fd, request, &wait, frame_out);
-    /* A server that has no memory or no descriptor for a connection answers that, and closes it. */
+    /* A server without memory or descriptors for a connection says so in its answer, and closes the connection. */
     bool may_be_closed = status == SHOAL_ERR_NO_MEMORY || status == SHOAL_ERR_SYSTEM;
     if (status == SHOAL_OK || (request->was_answered && !may_be_closed)) {
         client_keep(client, rank, fd);
@@ -231,7 +233,7 @@ void client_tell_failure(struct client *client, int rank, const char *name, shoa
     request_add_number(&request, failure);
     request_add_bytes(&request, name, strlen(name));
     request_add_bytes(&request, text, strlen(text));
-    /* A new socket has room for it. */
+    /* No wait is needed: the buffer of a new socket has room for the message. */
     const struct socket_wait wait = {.deadline_ns = 0, .what = "a message to be taken"};
     (void)socket_send_frame(fd, (uint32_t)request.op, request.parts, request.n_parts, &wait);
     (void)close(fd);

@@ -18,22 +18,24 @@ struct members;
 struct request;
 struct watch;
 
-/* The cards are those of all ranks, and taken if this succeeds. They may be filled in later, before the first request. */
+/* `cards` are those of all ranks. The client takes them if this succeeds. They may be filled in until the first
+   request. */
 shoal_status client_create(struct card *cards, int n_ranks, struct client **client_out);
-/* Before the first request: who says whether the ranks live. Outlives the client. */
+/* Call before the first request. `members` says which ranks are alive, and outlives the client. */
 void client_set_members(struct client *client, struct members *members);
-/* Before the first request: ranks that it has are on other hosts, and are reached by TCP. Outlives the client. */
+/* Call before the first request. Ranks that the watch has are on other hosts, and are reached by TCP. The watch
+   outlives the client. */
 void client_set_watch(struct client *client, struct watch *watch);
-/* No call is inside. NULL is allowed. */
+/* No thread may be in a call. NULL is allowed. */
 void client_free(struct client *client);
 
-/* An open connection to a rank's server, for later use. Taken. */
+/* Gives the client an open connection to a rank's server, for later requests. The client takes it. */
 void client_keep(struct client *client, int rank, int fd);
 
-/* How long a server is waited for, and what else ends that. */
+/* How long to wait for a server, and what else ends the wait. */
 struct client_wait {
     int64_t deadline_ns;
-    /* NULL: nothing. Asked now and then; anything but SHOAL_OK ends the wait, with its text. */
+    /* Called now and then. Anything but SHOAL_OK ends the wait with that status and text. May be NULL. */
     shoal_status (*check)(void *context);
     void *check_context;
 };

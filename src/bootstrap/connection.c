@@ -30,7 +30,7 @@ void connection_close(struct connection *connection)
     mem_free(connection);
 }
 
-/* What the socket does not take at once is kept. */
+/* Keeps what the socket did not take at once. */
 static void keep_output(struct connection *connection, const struct iovec *parts, size_t n_parts, size_t sent)
 {
     size_t bytes = 0;
@@ -72,11 +72,11 @@ void connection_answer(struct connection *connection, shoal_status status, const
     const struct iovec parts[2] = {{.iov_base = &header, .iov_len = sizeof header},
                                    {.iov_base = (void *)(uintptr_t)payload, .iov_len = bytes}};
     size_t sent = 0;
-    /* One answer at a time; a second one could only be to a client that did not wait for the first. */
+    /* If an answer is still to be sent, the client did not wait for it: the connection is given up. */
     enum socket_result result =
         connection->output ? SOCKET_GONE : socket_write_now(connection->fd, parts, 2, fd, &sent);
-    /* A descriptor goes with the first byte or not at all: it was only lent. Nothing else waits in this socket, so
-       there is room for it. */
+    /* A descriptor is only lent, so it cannot be kept to be sent later. Nothing else is in this socket's buffer, so
+       there should be room for it. */
     if (result == SOCKET_GONE || (result == SOCKET_LATER && fd >= 0)) {
         connection->is_broken = true;
     } else {
@@ -109,7 +109,7 @@ void connection_send_output(struct connection *connection)
 
 /* Reading ----------------------------------------------------------------------------------------------- */
 
-/* The header is there: makes room for the rest. */
+/* The header has arrived: makes room for the payload. */
 static void begin_payload(struct connection *connection)
 {
     const struct frame_header *header = &connection->header;
@@ -122,7 +122,7 @@ static void begin_payload(struct connection *connection)
     connection->payload =
         header->bytes < CONNECTION_SMALL_BYTES ? connection->small : mem_alloc((size_t)header->bytes + 1);
     if (!connection->payload) {
-        /* What comes next cannot be told apart any more. */
+        /* The payload cannot be read, so what follows it cannot be found either. */
         connection_fail(connection, SHOAL_ERR_NO_MEMORY);
         connection->is_over = true;
     }

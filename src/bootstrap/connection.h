@@ -18,41 +18,42 @@
 
 struct connection {
     struct connection *next;
-    int fd;         /* -1: it was handed on, and is broken */
-    bool is_remote; /* over TCP: no descriptor goes along */
-    /* The request that is coming in, or waits for its answer. */
+    int fd;         /* -1: it was handed to the watch */
+    bool is_remote; /* over TCP: descriptors cannot be passed */
+    /* The request that is being received, or waits for its answer. */
     struct frame_header header;
     size_t header_have;
-    char *payload; /* `small`, or its own memory */
+    char *payload; /* `small`, or allocated */
     size_t payload_have;
     char small[CONNECTION_SMALL_BYTES];
-    /* What of an answer the socket would not take yet. */
+    /* The part of an answer that the socket has not taken yet; NULL: none. */
     char *output;
     size_t output_bytes;
     size_t output_sent;
-    bool is_waiting; /* its request is answered later */
+    bool is_waiting; /* the request is answered later */
     int64_t wait_since_ns;
     int64_t wait_until_ns;
-    int joined_rank; /* -1: none */
-    bool is_over;    /* to be closed, once nothing is to be sent */
-    bool is_broken;  /* to be closed */
+    int joined_rank; /* the rank that joined the meeting over this connection; -1: none */
+    bool is_over;    /* to be closed when everything was sent */
+    bool is_broken;  /* to be closed now */
 };
 
-/* Whether the next request may be read: nothing is to be sent, waited for, or over. */
+/* Whether the next request may be read: no answer is pending, and the connection is not about to be closed. */
 bool connection_may_read(const struct connection *connection);
-/* Reads what is there of one request; true when it is complete. */
+/* Reads what has arrived of one request. True: it is complete. */
 bool connection_read_request(struct connection *connection);
 
-/* Ready for the next request, without an answer. */
+/* Gets ready for the next request without an answer to this one. */
 void connection_forget_request(struct connection *connection);
 
-/* Sends an answer; what does not fit now goes later. `fd` is only lent. */
+/* Sends an answer. What the socket does not take now is sent later. `fd` goes along unless it is -1, and is only
+   lent. */
 void connection_answer(struct connection *connection, shoal_status status, const void *payload, size_t bytes,
                        int fd);
-/* The thread's error text as an answer. */
+/* Answers with a failure and the thread's error text. */
 void connection_fail(struct connection *connection, shoal_status status);
 
-/* Sends on what the socket would not take before. */
+/* Sends more of what the socket did not take before. */
 void connection_send_output(struct connection *connection);
 
 /* Closes the descriptor and frees the connection. */

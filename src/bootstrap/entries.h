@@ -16,7 +16,7 @@ struct entry {
     int fd; /* owned; -1: none */
     uint64_t segment_bytes;
     size_t name_bytes;
-    char name[]; /* ended */
+    char name[]; /* with a zero byte at the end */
 };
 
 struct entries {
@@ -28,19 +28,19 @@ struct entries {
 /* NULL when there is none. */
 struct entry *entries_find(const struct entries *entries, const char *name, size_t name_bytes);
 
-/* The one of this name, made empty if need be. */
+/* Finds the entry of this name, or makes an empty one. */
 shoal_status entries_obtain(struct entries *entries, const char *name, size_t name_bytes,
                             struct entry **entry_out);
 
 void entries_remove(struct entries *entries, struct entry *entry);
 
-/* Removes those whose names end so, from their first space on. */
+/* Removes all entries whose names are, from their first space on, this suffix. */
 void entries_remove_all(struct entries *entries, const char *suffix, size_t suffix_bytes);
 
 /* Removes all. */
 void entries_clear(struct entries *entries);
 
-/* Copies a value in; on failure the old one stays. */
+/* Copies the value into the entry. On failure the old one stays. */
 shoal_status entry_set_value(struct entry *entry, const char *value, size_t value_bytes);
 
 #endif

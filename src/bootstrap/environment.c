@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading families of environment variables. An empty variable counts as missing. */
+/* Reads what launchers say in environment variables. An empty variable counts as missing. */
 #include "bootstrap/environment.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static const char *read_variable(const char *name)
     return value && value[0] ? value : NULL;
 }
 
-/* The first name of a list, up to one of the separators; returns what follows it. */
+/* Copies the first name of a list, which ends at one of the separators. Returns what follows it. */
 static const char *take_name(const char *list, const char *separators, char name[NAME_BYTES])
 {
     size_t length = strcspn(list, separators);
@@ -47,7 +47,7 @@ static const char *take_name(const char *list, const char *separators, char name
     return list[length] ? list + length + 1 : list + length;
 }
 
-/* The first of "A|B" that is set. */
+/* The value of the first variable of "A|B" that is set. */
 static const char *read_alternatives(const char *names)
 {
     const char *value = NULL;
@@ -59,7 +59,7 @@ static const char *read_alternatives(const char *names)
     return value;
 }
 
-/* The next of names that are separated by blanks, perhaps "A|B"; returns what follows it. */
+/* Copies the next of the names that are separated by blanks; it may be "A|B". Returns what follows it. */
 static const char *take_alternatives(const char *names, char alternatives[4 * NAME_BYTES])
 {
     size_t length = strcspn(names, " ");
@@ -89,13 +89,13 @@ static shoal_status read_number(const struct launcher *launcher, const char *nam
 
 /* Whether a family is there ----------------------------------------------------------------------------- */
 
-/* What goes into keys (addresses, ports) is set for other reasons too: it does not count. */
+/* Variables that make keys (addresses, ports) do not count here, because they are set for other reasons too. */
 static bool has_rank_or_size(const struct launcher *launcher)
 {
     return read_variable(launcher->rank) || read_variable(launcher->size);
 }
 
-/* The first alternative of a key is the launcher's own; what may stand for it is set for other reasons too. */
+/* Of a key only the first alternative counts: it is the launcher's own. The others are set for other reasons too. */
 static bool has_any(const struct launcher *launcher)
 {
     char name[NAME_BYTES];
@@ -132,7 +132,7 @@ static shoal_status append_to_key(struct environment *environment, const char *t
     return SHOAL_OK;
 }
 
-/* Those that are not set are empty. */
+/* Appends the values of these variables to the key. Variables that are not set count as empty. */
 static shoal_status append_variables(const char *names, struct environment *environment)
 {
     while (*names) {
@@ -150,7 +150,7 @@ static shoal_status write_key_of_variables(const struct launcher *launcher, stru
     return append_variables(launcher->more_key, environment);
 }
 
-/* When a process began, in ticks since the machine did: field 22, counted after the name in parentheses. */
+/* When a process began, in ticks since the boot of the machine: field 22 of /proc/PID/stat. */
 static shoal_status read_start_time(int pid, uint64_t *time_out)
 {
     char path[64];
@@ -175,7 +175,7 @@ static shoal_status read_start_time(int pid, uint64_t *time_out)
     return SHOAL_OK;
 }
 
-/* PMI names no job. All its ranks of one host hold a socket to the same process, which is as good as a name. */
+/* PMI gives the job no name. But all its ranks on a host have a socket to the same process, which can serve as one. */
 static shoal_status write_key_of_pmi(const struct launcher *launcher, struct environment *environment)
 {
     if (environment->n_ranks == 1) {
@@ -233,7 +233,7 @@ static const struct launcher launchers[] = {
 
 /* What is missing ---------------------------------------------------------------------------------------- */
 
-/* All names at once: who sets them by hand should not have to try again and again. */
+/* The variables that are missing. The error names all of them, so that a person who sets them by hand does it once. */
 struct missing {
     int n_names;
     char names[ERROR_TEXT_BYTES];
@@ -254,7 +254,7 @@ static shoal_status check_complete(const struct launcher *launcher)
     struct missing missing = {.n_names = 0};
     note_missing(&missing, launcher->rank, read_variable(launcher->rank));
     note_missing(&missing, launcher->size, read_variable(launcher->size));
-    /* What else makes a key knows itself what it needs. */
+    /* Other functions that make a key report themselves what is missing. */
     const char *names = launcher->write_key == write_key_of_variables ? launcher->key : "";
     while (*names) {
         char alternatives[4 * NAME_BYTES];
@@ -303,7 +303,8 @@ bool environment_starts_mpi(const char *launcher)
     return false;
 }
 
-/* Launchers of MPI programs; and Shoal's own, whose ranks would each be alone in their MPI. */
+/* Launchers whose number of ranks must be that of MPI_COMM_WORLD: those of MPI programs, and `shoal run`, under
+   which each rank would be alone in its MPI. */
 static bool counts_ranks_of_mpi(const struct launcher *launcher)
 {
     return launcher->starts_mpi || strcmp(launcher->text, "SHOAL") == 0;

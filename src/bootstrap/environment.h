@@ -10,18 +10,19 @@
 
 #define ENVIRONMENT_KEY_BYTES 1024
 #define ENVIRONMENT_HOSTS_BYTES 160
-/* A world of more ranks is a mistake. */
+/* More ranks than this are taken for a mistake. */
 #define ENVIRONMENT_RANKS_MAX 4096
 
 struct environment {
-    const char *launcher; /* "alone" when no family is there */
+    const char *launcher; /* "alone": no launcher has set variables */
     int rank;
     int n_ranks;
-    char key[ENVIRONMENT_KEY_BYTES];          /* the same on all ranks of a job, and on no others */
-    char hosts_text[ENVIRONMENT_HOSTS_BYTES]; /* why the ranks are on several hosts; "": nothing says so */
+    char key[ENVIRONMENT_KEY_BYTES]; /* the same on all ranks of a job, and on no others */
+    char hosts_text
+        [ENVIRONMENT_HOSTS_BYTES]; /* by what the ranks seem to be on several hosts; "": nothing says so */
 };
 
-/* SHOAL_ERR_INVALID names the variable that is missing of a family, or wrong. */
+/* SHOAL_ERR_INVALID: only some of a launcher's variables are set, or one is wrong. The text names them. */
 shoal_status environment_read(struct environment *environment_out);
 
 /* Whether the launcher of that name (struct environment) starts ranks of an MPI. */
@@ -34,7 +35,7 @@ bool environment_starts_mpi(const char *launcher);
  */
 shoal_status environment_check_mpi(int n_ranks, const char *library);
 
-/* "torchrun: rank 1 of 4", or what environment_read had against it. */
+/* Writes "torchrun: rank 1 of 4", or the error of environment_read. */
 void environment_describe(char *text, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Both sides of the first bytes over TCP. */
+/* Both sides of the handshake over TCP. */
 #include "bootstrap/hello.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "base/try.h"
 #include "bootstrap/socket.h"
 
-/* False: no random numbers. */
+/* False: the system gave no random numbers. */
 static bool fill_head(struct hello_head *head)
 {
     memset(head, 0, sizeof *head);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The first bytes of a connection over TCP, before any frame: both ends show that they know the same secret.
+ * The handshake of a TCP connection, before any frame: both ends prove that they know the same secret
+ * (bootstrap/proof.h).
  *
- *   server: greeting   who it is, a number
- *   client: hello      who it is, a number, its proof
- *   server: welcome    the verdict; its proof if that is good
+ *   server: greeting   magic, version, a random number
+ *   client: hello      magic, version, a random number, its proof
+ *   server: welcome    the verdict, and its own proof if the client's was good
  *
- * All are of fixed sizes, so that a stranger can make nobody allocate anything.
+ * All three have fixed sizes, so a stranger cannot make a server allocate memory.
  */
 #ifndef BOOTSTRAP_HELLO_H
 #define BOOTSTRAP_HELLO_H
@@ -21,13 +22,13 @@ struct socket_wait;
 
 #define HELLO_MAGIC "shoalC1"
 #define HELLO_ORDER 0x01020304u
-/* Of these bytes alone; the version of the library is compared when cards are. */
+/* The version of the handshake only. Versions of the library are compared with the cards. */
 #define HELLO_VERSION 1u
 
-/* What both sides begin with. */
+/* The beginning of what either side sends. */
 struct hello_head {
     char magic[8];
-    uint32_t order; /* of bytes */
+    uint32_t order; /* a constant that shows the byte order */
     uint32_t version;
     unsigned char nonce[NONCE_BYTES];
 };
@@ -40,7 +41,7 @@ struct hello {
 enum hello_verdict {
     HELLO_WELCOME = 'w',
     HELLO_WRONG_TOKEN = 't',
-    HELLO_WRONG_KIND = 'k' /* another order of bytes, another version */
+    HELLO_WRONG_KIND = 'k' /* another byte order or version */
 };
 
 struct welcome {
@@ -49,7 +50,8 @@ struct welcome {
     unsigned char proof[PROOF_BYTES];
 };
 
-/* The server's side: what it sends first, and what it makes of the answer. False: there are no random numbers. */
+/* The server's side. hello_greet makes what it sends first; false: the system gave no random numbers. hello_judge
+   checks the client's answer. */
 bool hello_greet(struct hello_head *greeting_out);
 struct welcome hello_judge(const struct hello_head *greeting, const struct hello *hello,
                            const struct proof_key *key);

@@ -26,7 +26,7 @@ void link_close(struct link *link)
 
 /* Reading ----------------------------------------------------------------------------------------------- */
 
-/* As socket_read_now, up to `bytes` in all. */
+/* Reads as socket_read_now does, until there are `bytes` in all. */
 static enum socket_result fill(struct link *link, void *to, size_t bytes, size_t *have)
 {
     while (*have < bytes) {
@@ -80,7 +80,7 @@ void link_flush(struct link *link)
         const struct iovec part = {.iov_base = link->output + link->output_sent,
                                    .iov_len = link->output_bytes - link->output_sent};
         size_t sent = 0;
-        /* A connection that has gone is found out by who reads it. */
+        /* If the connection has ended, link_read finds out. */
         if (socket_write_now(link->fd, &part, 1, /*passed_fd=*/-1, &sent) != SOCKET_DONE) {
             return;
         }

@@ -14,26 +14,26 @@
 #include "bootstrap/connection.h"
 #include "bootstrap/socket.h"
 
-/* A name and a text of a failure; what claims to be longer is no frame of ours. */
+/* Room for the name and the text of a failure. Frames that claim to be longer are refused. */
 #define LINK_PAYLOAD_BYTES_MAX ((size_t)CONNECTION_SMALL_BYTES + ERROR_TEXT_BYTES)
 
 struct link {
     int fd; /* -1: none */
-    /* What comes in. */
+    /* The frame that is being received. */
     struct frame_header header;
     size_t header_have;
     char *payload;
     size_t payload_have;
-    /* What the socket would not take yet. */
+    /* What the socket has not taken yet; NULL: nothing. */
     char *output;
     size_t output_capacity;
     size_t output_bytes;
     size_t output_sent;
-    bool is_ending; /* nothing is sent after that */
+    bool is_ending; /* link_end was called: nothing more is sent */
 };
 
 void link_open(struct link *link, int fd);
-/* Frees what it has. A link without a connection is allowed. */
+/* Closes the connection and frees the link's memory. A link without a connection is allowed. */
 void link_close(struct link *link);
 
 /*
@@ -43,12 +43,13 @@ void link_close(struct link *link);
 enum socket_result link_read(struct link *link);
 void link_forget(struct link *link);
 
-/* Sends, at the latest when link_flush is called; without memory not at all. `number` goes in the header. */
+/* Sends a frame, what the socket does not take now with link_flush. If there is no memory, the frame is lost.
+   `number` goes into the header. */
 void link_send(struct link *link, uint32_t op, int32_t number, const void *payload, size_t bytes);
-/* Whether link_flush has anything to do, once the socket can be written to. */
+/* Whether link_flush has something to send when the socket can be written to. */
 bool link_has_output(const struct link *link);
 void link_flush(struct link *link);
-/* After what was sent the other end reads an end. */
+/* Ends this side: the other end reads an end of file after everything that was sent. */
 void link_end(struct link *link);
 
 #endif

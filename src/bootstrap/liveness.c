@@ -9,8 +9,8 @@
  * Memory order of a rank's words:
  * - pid and process are written before the state becomes ALIVE (release); whoever reads the state with acquire and
  *   sees anything but ABSENT may read them.
- * - LEFT is stored before the lock is given up. Who finds the lock free looks at the state again: the kernel's own
- *   lock on the file orders the two, so an orderly end is never taken for a death.
+ * - LEFT is stored before the lock is given up. A rank that finds the lock free reads the state again. The kernel's own
+ *   lock on the file orders the two, so a rank that has left is never taken for dead.
  * - DEAD is put in place of ALIVE by compare-and-exchange, so it never hides LEFT.
  * - n_left is counted up (release) after LEFT was stored; the wait for the end reads it first (acquire).
  */
@@ -42,14 +42,14 @@
 /* In shared memory. */
 struct member {
     _Atomic uint32_t state;
-    int32_t pid;      /* as its own process sees it: for people */
+    int32_t pid;      /* as its own process sees it; for texts only */
     uint64_t process; /* the same for thread ranks of one process */
 };
 
 struct page_header {
     uint32_t magic;
     int32_t n_ranks;
-    _Atomic uint32_t n_left; /* what those who wait for the end sleep on */
+    _Atomic uint32_t n_left; /* ranks that wait for the end of the others sleep on this */
     uint32_t padding;
     struct member members[];
 };
@@ -60,7 +60,7 @@ struct page {
     ino_t inode;
     struct segment *segment;
     int n_users;
-    struct members *users; /* all there have been: their descriptors must stay open */
+    struct members *users; /* all users so far, also those that are gone: their descriptors must stay open */
     struct page *next;
 };
 
@@ -68,11 +68,11 @@ struct members {
     struct page *page;
     struct page_header *header;
     int n_ranks;
-    int rank; /* -1: made the page, is none of it */
+    int rank; /* -1: has made the page, and is none of its ranks */
     int fd;
     bool has_left;
     struct watch *watch;  /* of ranks on other hosts; NULL: there are none */
-    struct members *next; /* of the page's */
+    struct members *next; /* in the page's list of users */
 };
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -126,7 +126,7 @@ static shoal_status add_page(int fd, const struct stat *stat, int n_ranks, struc
     return SHOAL_OK;
 }
 
-/* The last user has gone: nothing of this process is locked any more. */
+/* Called when the last user is gone, and no rank of this process has a lock any more. */
 static void remove_page(struct page *page)
 {
     struct page **link = &table;
@@ -144,7 +144,7 @@ static void remove_page(struct page *page)
     mem_free(page);
 }
 
-/* Makes the members a user of the page that its descriptor stands for. Under the table's lock. */
+/* Makes the members a user of the page that their descriptor refers to. Under the table's lock. */
 static shoal_status enter_page(struct members *members)
 {
     struct stat stat;
@@ -164,7 +164,7 @@ static shoal_status enter_page(struct members *members)
     return SHOAL_OK;
 }
 
-/* Under the table's lock. The members are gone, or kept by the page until its end. */
+/* Under the table's lock. Afterwards the members are freed, or kept by the page until its end. */
 static void exit_page(struct members *members)
 {
     struct page *page = members->page;
@@ -196,7 +196,8 @@ static void give_up_lock(const struct members *members)
 /* Whether the kernel still holds a rank's lock for another process. */
 static bool is_locked_elsewhere(const struct members *members, int rank)
 {
-    /* Asking does not fail on a descriptor that is ours. If it ever did, nobody must be declared dead for it. */
+    /* Asking cannot fail on a valid descriptor. If it did, the lock would count as held, so that no rank is declared
+       dead. */
     return os_is_byte_locked(members->fd, rank);
 }
 
@@ -238,7 +239,8 @@ int members_fd(const struct members *members)
     return members->fd;
 }
 
-/* Under the table's lock: two thread ranks must not both find a rank absent, and locks do not keep them apart. */
+/* Under the table's lock: file locks do not exclude threads of one process, and two thread ranks must not both
+   become the same rank. */
 static shoal_status become_alive(struct members *members)
 {
     struct page_header *header = members->header;
@@ -248,7 +250,7 @@ static shoal_status become_alive(struct members *members)
                          header->n_ranks, members->n_ranks);
     }
     struct member *self = &header->members[members->rank];
-    /* Acquire: pairs with the release below, of another rank that took our place. */
+    /* Acquire: pairs with the release below, by somebody who has become this rank before. */
     if (atomic_load_explicit(&self->state, memory_order_acquire) != MEMBER_ABSENT) {
         return error_set(SHOAL_ERR_STATE, "process %d is rank %d already", self->pid, members->rank);
     }
@@ -279,7 +281,7 @@ shoal_status members_join(struct members *members, int fd, int n_ranks, int rank
     } else {
         status = become_alive(members);
         if (status != SHOAL_OK) {
-            members->has_left = true; /* the rank is not ours */
+            members->has_left = true; /* somebody else is this rank */
             exit_page(members);
         }
     }
@@ -297,7 +299,7 @@ void members_leave(struct members *members)
     }
     members->has_left = true;
     struct page_header *header = members->header;
-    /* Release: pairs with the acquire of who reads the state; what this rank wrote into shared memory is there. */
+    /* Release: whoever reads the state with acquire sees all that this rank wrote into shared memory. */
     atomic_store_explicit(&header->members[members->rank].state, MEMBER_LEFT, memory_order_release);
     /* Release: pairs with the acquire in members_wait_for_end. */
     atomic_fetch_add_explicit(&header->n_left, 1, memory_order_acq_rel);
@@ -307,7 +309,8 @@ void members_leave(struct members *members)
     }
 }
 
-/* The number only has to change for those who sleep on it; the states say who has left. */
+/* Wakes ranks that wait for the end. They sleep on the number, so it has to change; the states say which ranks have
+   left. */
 static void wake_waiting(void *context)
 {
     struct members *members = context;
@@ -354,12 +357,12 @@ enum member_state members_state(struct members *members, int rank)
     struct member *member = &members->header->members[rank];
     /* Acquire: pairs with the release that made it alive, or let it leave. */
     uint32_t state = atomic_load_explicit(&member->state, memory_order_acquire);
-    /* The kernel does not tell a process of its own locks, and thread ranks do not die alone. */
+    /* The kernel does not show a process its own locks. Thread ranks of this process cannot die alone. */
     if (state != MEMBER_ALIVE || is_of_this_process(member) || is_locked_elsewhere(members, rank)) {
         return (enum member_state)state;
     }
     uint32_t expected = MEMBER_ALIVE;
-    /* Acquire on failure: it has left, in order, after the state was read above. */
+    /* Acquire on failure: the rank has left after the state was read above. */
     if (atomic_compare_exchange_strong_explicit(&member->state, &expected, MEMBER_DEAD, memory_order_acq_rel,
                                                 memory_order_acquire)) {
         LOG(SHOAL_LOG_WARN, "rank %d (process %d) died or exited without closing its world", rank,
@@ -369,7 +372,7 @@ enum member_state members_state(struct members *members, int rank)
     return (enum member_state)expected;
 }
 
-/* 0: not known. */
+/* Returns 0 if it is not known. */
 static int find_pid(struct members *members, int rank)
 {
     if (watch_has(members->watch, rank)) {
@@ -383,7 +386,7 @@ static int find_pid(struct members *members, int rank)
 
 static shoal_status fail_dead(struct members *members, int rank)
 {
-    /* The kernel does not tell others how a process ended. */
+    /* Other processes cannot ask the kernel how a process ended. */
     char how[160] = "died or exited without closing its world";
     if (watch_has(members->watch, rank)) {
         watch_explain(members->watch, rank, how, sizeof how);
@@ -413,7 +416,7 @@ void members_keep(struct members *members)
     }
 }
 
-/* The lock of a rank that has left is kept until members_free. */
+/* Whether the process of a rank has ended. Asks for its lock, which a rank that has left keeps until members_free. */
 static bool has_process_ended(void *context, int rank)
 {
     struct members *members = context;
@@ -443,8 +446,8 @@ shoal_status members_wait_for_end(struct members *members, int64_t deadline_ns)
 {
     struct page_header *header = members->header;
     for (;;) {
-        /* Acquire: pairs with the release in members_leave. Read before the states: who leaves after we looked
-           changes it, and the wait below returns. */
+        /* Acquire: pairs with the release in members_leave. It is read before the states: a rank that leaves after the
+           look at its state changes it, and the wait below returns. */
         uint32_t n_left = atomic_load_explicit(&header->n_left, memory_order_acquire);
         char staying[RANK_LIST_BYTES];
         if (rank_list_write(staying, members->n_ranks, is_staying, members) == 0) {

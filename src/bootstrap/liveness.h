@@ -19,7 +19,7 @@ struct members;
 struct watch; /* bootstrap/watch.h */
 
 enum member_state {
-    MEMBER_ABSENT = 0, /* not here yet: start-up has not ended */
+    MEMBER_ABSENT = 0, /* has not joined yet: start-up has not ended */
     MEMBER_ALIVE = 1,
     MEMBER_LEFT = 2, /* has closed its world, or is about to */
     MEMBER_DEAD = 3
@@ -38,7 +38,7 @@ int members_fd(const struct members *members);
  * memory.
  */
 struct members *members_allocate(void);
-/* Of what was not given to members_join. NULL is allowed. */
+/* Frees memory of members_allocate that was not given to members_join. NULL is allowed. */
 void members_discard(struct members *members);
 
 /*
@@ -49,29 +49,30 @@ void members_discard(struct members *members);
 shoal_status members_join(struct members *members, int fd, int n_ranks, int rank,
                           struct members **members_out);
 
-/* Gives up the rank if it has not left, and what the members hold. NULL is allowed. */
+/* Leaves if the rank has not left, and frees the members. NULL is allowed. */
 void members_free(struct members *members);
 
-/* Ranks that the watch has are on other hosts: their states are its. Outlives the members. By the thread that joined, before
-   others ask. */
+/* Ranks that the watch has are on other hosts: their states are its. Outlives the members. By the thread that
+   joined, before others ask. */
 void members_set_watch(struct members *members, struct watch *watch);
 
 enum member_state members_state(struct members *members, int rank);
 
-/* SHOAL_OK for a rank that lives and has not left, or is not here yet; SHOAL_ERR_PEER naming it otherwise. */
+/* SHOAL_OK if the rank is alive, or has not joined yet. SHOAL_ERR_PEER, with a text that names it, if it has left or
+   died. */
 shoal_status members_check(struct members *members, int rank);
 
 /* Says that this rank needs nothing more from the others. */
 void members_leave(struct members *members);
 
 /*
- * Before members_leave, on all ranks: whether the processes of ranks live can be asked until members_free, also of
- * those that have left. members_check_processes: SHOAL_ERR_PEER names those whose process has ended.
+ * Call on all ranks before members_leave. Until members_free, members_check_processes can then say whether the
+ * processes of all ranks are alive, also of ranks that have left. SHOAL_ERR_PEER names those whose process has ended.
  */
 void members_keep(struct members *members);
 shoal_status members_check_processes(struct members *members);
 
-/* Waits until nobody lives who has not left. SHOAL_ERR_TIMEOUT names those who have not. */
+/* Waits until every rank has left or died. SHOAL_ERR_TIMEOUT names those that have not left. */
 shoal_status members_wait_for_end(struct members *members, int64_t deadline_ns);
 
 #endif

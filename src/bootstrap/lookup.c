@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * getaddrinfo has no deadline: with a name server that does not answer it returns after its own, which may be minutes.
- * So it runs on a thread of its own. Whoever asks waits for that thread until the deadline and then leaves it behind.
- * Texts of addresses ask nobody, and need no thread.
+ * getaddrinfo has no deadline: if a name server does not answer, it may take minutes. So it runs on a thread of
+ * its own. The caller waits for that thread until the deadline and then abandons it. An address written as numbers
+ * needs no name server, and no thread.
  */
 #include "bootstrap/lookup.h"
 
@@ -24,14 +24,14 @@
 
 enum lookup_state {
     LOOKUP_RUNS,
-    LOOKUP_DONE,     /* whoever asked joins the thread, and frees this */
-    LOOKUP_ABANDONED /* the thread frees it */
+    LOOKUP_DONE,     /* the caller joins the thread, and frees the lookup */
+    LOOKUP_ABANDONED /* the thread frees the lookup */
 };
 
 struct lookup {
     _Atomic uint32_t state; /* enum lookup_state */
     int error;              /* of getaddrinfo; written before LOOKUP_DONE, like the address */
-    struct address address; /* unknown: the host has none of a family that is used here */
+    struct address address; /* unknown: the host has neither an IPv4 nor an IPv6 address */
     char host[HOST_BYTES];
 };
 
@@ -57,7 +57,8 @@ static void *run(void *context)
 {
     struct lookup *lookup = context;
     lookup->error = ask(lookup->host, /*flags=*/0, &lookup->address);
-    /* Release: pairs with the acquire of the wait. Acquire: whoever has given up does not use it any more. */
+    /* Release: pairs with the acquire of the wait. Acquire: a caller that has given up does not use the lookup any
+       more. */
     if (atomic_exchange_explicit(&lookup->state, LOOKUP_DONE, memory_order_acq_rel) == LOOKUP_ABANDONED) {
         mem_free(lookup);
     } else {

@@ -16,7 +16,7 @@
  */
 shoal_status lookup_address(const char *name, const char *text, int64_t deadline_ns,
                             struct address *address_out);
-/* Of what lookup_address has taken: whether the host is a name. */
+/* Whether the host in a text that lookup_address has accepted is a name. */
 bool lookup_is_by_name(const char *text);
 
 #endif

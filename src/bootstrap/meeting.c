@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who has come to the meeting of start-up. */
+/* The meeting of start-up: which ranks have arrived, and on which host each of them is. */
 #include "bootstrap/meeting.h"
 
 #include <stdio.h>
@@ -32,7 +32,7 @@ shoal_status meeting_create(const struct card *host, struct meeting **meeting_ou
         meeting_free(meeting);
         return SHOAL_ERR_NO_MEMORY;
     }
-    /* Ranks of its host may come before rank 0 itself does. */
+    /* Rank 0 leads its host from the beginning: other ranks of the host may arrive before it. */
     meeting->leaders[meeting->n_leaders++] = 0;
     meeting->claims[0] = host->claim;
     memcpy(meeting->cards[0].token, host->token, sizeof host->token);
@@ -51,7 +51,7 @@ void meeting_free(struct meeting *meeting)
     }
 }
 
-/* The thread's error text becomes the reason. */
+/* Fails the meeting, with the thread's error text as the reason. Returns false. */
 static bool fail(struct meeting *meeting, shoal_status status)
 {
     if (meeting->failure == SHOAL_OK) {
@@ -61,7 +61,8 @@ static bool fail(struct meeting *meeting, shoal_status status)
     return false;
 }
 
-/* The first leader from `at` on that believes the same of its host; else the rank leads a host of its own. */
+/* Gives the rank the first leader, from number `at` on, that claims to be on the same host. If there is none, the rank
+   becomes the leader of a host of its own. */
 static bool find_leader(struct meeting *meeting, int rank, int at)
 {
     struct card_short *card = &meeting->cards[rank];
@@ -188,7 +189,7 @@ bool meeting_begin_second_round(struct meeting *meeting)
                                   "the network",
                                   meeting->n_leaders, rank));
         }
-        /* Two hosts whose ranks believe the same become two numbers. */
+        /* Different hosts may have made the same claim. With the leader they get different numbers. */
         card->host = hash_bytes(card->host, &card->leader, sizeof card->leader);
         meeting->places[rank] = PLACE_CAME;
     }

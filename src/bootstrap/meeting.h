@@ -15,19 +15,19 @@
 #define MEETING_WHY_BYTES 320
 
 struct meeting {
-    struct card_short *cards; /* of those who came */
-    uint64_t *claims;         /* what they believe of their hosts */
+    struct card_short *cards; /* of the ranks that have arrived */
+    uint64_t *claims;         /* the hosts that they claim to be on */
     unsigned char *places;    /* enum place */
-    int *leaders; /* the first rank of each host, in the order in which the hosts came; rank 0 first */
+    int *leaders;             /* the first rank of each host, in the order of arrival; rank 0 first */
     int n_leaders;
-    bool is_second_round; /* several hosts: all have the cards, and connect to each other */
-    /* What the first that was ready then would cross hosts with. */
+    bool is_second_round; /* on several hosts: all ranks have the cards, and connect to each other */
+    /* The transport between hosts of the first rank that was ready in the second round. */
     int crossing_rank; /* -1: nobody yet */
     char crossing[CARD_TRANSPORT_BYTES];
     char crossing_why[MEETING_WHY_BYTES];
     int n_ranks;
     int n_ready;
-    struct card host;     /* rank 0's own, to compare with */
+    struct card host;     /* rank 0's, with which the others are compared */
     shoal_status failure; /* the first; SHOAL_OK while all is well */
     char text[ERROR_TEXT_BYTES];
 };
@@ -35,22 +35,25 @@ struct meeting {
 shoal_status meeting_create(const struct card *host, struct meeting **meeting_out);
 void meeting_free(struct meeting *meeting); /* NULL is allowed */
 
-/* All return false when the meeting has failed, perhaps just now: failure and text say why. */
+/* These functions return false if the meeting has failed, now or before: failure and text say why. */
 bool meeting_come(struct meeting *meeting, const struct card *card);
-/* In the second round all must cross hosts with the same transport; `why` is why a rank does not use one that comes first. */
+/* In the second round all must cross hosts with the same transport; `why` is why a rank does not use one that comes
+   first. */
 bool meeting_is_ready(struct meeting *meeting, int rank, const char *crossing, const char *why);
-/* Whether a rank may say so: it came, is not ready, and `tried` is the leader that it was told, who is another one. */
+/* Whether a rank may call meeting_is_elsewhere: it has arrived, is not ready, and `tried` is the leader that it was
+   told. */
 bool meeting_may_be_elsewhere(const struct meeting *meeting, int rank, int tried);
 /*
  * Notes that a rank which has come is not on the host of the leader `tried`, although their cards say so. Its
  * cards[rank].leader becomes the next rank that may be on its host, or the rank itself.
  */
 bool meeting_is_elsewhere(struct meeting *meeting, int rank, int tried);
-/* A rank's connection has gone, or it says that it gives up: why may be empty. */
+/* Fails the meeting because a rank's connection has ended, or because the rank gives up. `why` may be empty. */
 void meeting_lose(struct meeting *meeting, int rank, shoal_status status, const char *why);
 
 bool meeting_is_complete(const struct meeting *meeting);
-/* All are ready. True: there are several hosts, and all have to be ready once more. May fail the meeting. */
+/* Called when all ranks are ready. True: there are several hosts, and all ranks have to be ready once more. May fail
+   the meeting. */
 bool meeting_begin_second_round(struct meeting *meeting);
 
 #endif

@@ -30,7 +30,8 @@ shoal_status numbers_agree(struct client *client, int holder, const char *name, 
     }
     char key[KEY_BYTES];
     TRY(make_key(name, key));
-    /* One request: between a proposal and a question who has closed the group could forget the number. */
+    /* One request proposes and asks. Between two, a rank that closes the group could make the server forget the
+       number. */
     struct request request = {.op = REQUEST_AGREE};
     request_add_bytes(&request, key, strlen(key));
     request_add_bytes(&request, &proposed, sizeof proposed);

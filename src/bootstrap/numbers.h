@@ -13,11 +13,12 @@
 struct client;
 struct client_wait; /* bootstrap/client.h */
 
-/* `proposed`, if nobody has proposed a number under this name before. A client of NULL: it is. */
+/* *number_out becomes the first number that was proposed under this name, perhaps `proposed`. If `client` is NULL,
+   the world has no peers, and it is `proposed`. */
 shoal_status numbers_agree(struct client *client, int holder, const char *name, uint64_t proposed,
                            const struct client_wait *wait, uint64_t *number_out);
 
-/* The next to propose a number under this name is the first. */
+/* Makes the server forget the number: the next proposal under this name counts as the first. */
 shoal_status numbers_forget(struct client *client, int holder, const char *name, int64_t deadline_ns);
 
 #endif

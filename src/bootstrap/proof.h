@@ -27,10 +27,10 @@ struct nonces {
 /* SipHash-2-4 of the bytes. */
 uint64_t proof_hash(const struct proof_key *key, const unsigned char *bytes, size_t n_bytes);
 
-/* From the words of a person or a launcher; as good a secret as these are. */
+/* Makes a key out of a text of a person or a launcher. It is as secret as the text. */
 struct proof_key proof_key_of_text(const char *text);
 
-/* `is_server`: the one who was connected to. The two ends' proofs differ. */
+/* `is_server`: the end that was connected to. The proofs of the two ends differ. */
 void proof_make(const struct proof_key *key, bool is_server, const struct nonces *nonces,
                 unsigned char proof[PROOF_BYTES]);
 

@@ -22,10 +22,10 @@
 #include "bootstrap/server.h"
 #include "bootstrap/tcp.h"
 
-/* Between two attempts to find rank 0: short at first, when it is just about to come. */
+/* Between two attempts to find rank 0: short at first, because it is often just about to start. */
 #define FIRST_NAP_NS 500000
 #define LAST_NAP_NS 20000000
-/* What rank 0's server gets to say who is missing, once this rank's time is over. */
+/* How long rank 0's server may take to say which ranks are missing, after this rank's deadline. */
 #define GRACE_NS 1000000000
 
 _Static_assert(ENVIRONMENT_RANKS_MAX * sizeof(struct card_short) <= FRAME_PAYLOAD_BYTES_MAX,
@@ -41,7 +41,7 @@ void rendezvous_name(const char *key, char name[SOCKET_NAME_BYTES])
 
 /* Exchange ---------------------------------------------------------------------------------------------- */
 
-/* The token is what no other rank has. */
+/* Checks that the card at this rank's place is its own: no other rank has its token. */
 static shoal_status check_own_card(const struct card *card, const struct card *mine)
 {
     if (memcmp(card->token, mine->token, sizeof mine->token) != 0) {
@@ -101,7 +101,7 @@ static shoal_status host_if_due(struct rendezvous *rendezvous)
     return SHOAL_OK;
 }
 
-/* One attempt, on this host, then over the network. */
+/* Makes one attempt to connect to rank 0: on this host, then over the network. */
 static shoal_status try_to_connect(struct rendezvous *rendezvous)
 {
     bool is_own = rendezvous->card->rank == 0 && !rendezvous->name && !rendezvous->host;
@@ -119,14 +119,14 @@ static shoal_status try_to_connect(struct rendezvous *rendezvous)
                                      .what = "the server thread of rank 0 to answer"};
     shoal_status status = tcp_connect(&rendezvous->address, &rendezvous->key, &wait, &rendezvous->fd);
     rendezvous->is_tcp = rendezvous->fd >= 0;
-    /* Its time is over when ours is. */
+    /* A timeout means that this rank's deadline has passed: find_host reports it. */
     if (status != SHOAL_OK && status != SHOAL_ERR_TIMEOUT) {
         return error_prefix(status, "start-up");
     }
     return SHOAL_OK;
 }
 
-/* The attempts' last text says why. */
+/* Rank 0 was not found. The error text of the last attempt says why. */
 static shoal_status fail_alone(const struct rendezvous *rendezvous, int64_t waited_ns)
 {
     char where[ADDRESS_TEXT_BYTES];
@@ -162,7 +162,8 @@ static shoal_status find_host(struct rendezvous *rendezvous)
     }
 }
 
-/* Asks rank 0's server who leads this rank's host. The page comes along if rank 0 does, and the server is on this host. */
+/* Asks rank 0's server who leads this rank's host. The page comes along if rank 0 does, and the server is on this
+   host. */
 static shoal_status ask_for_leader(struct rendezvous *rendezvous, struct request *request,
                                    struct card_leader *leader_out, struct frame *frame_out)
 {
@@ -181,7 +182,7 @@ static shoal_status ask_for_leader(struct rendezvous *rendezvous, struct request
     return SHOAL_OK;
 }
 
-/* Takes the descriptor out of a frame. */
+/* Takes the descriptor of a page out of a frame. */
 static shoal_status take_page(struct frame *frame, int *page_fd_out)
 {
     shoal_status status = frame_check_fd(frame, "the shared memory with the states of the ranks");
@@ -232,7 +233,8 @@ static shoal_status ask_leader(const struct rendezvous *rendezvous, const struct
     return status;
 }
 
-/* Follows the leaders that rank 0 names until one is here, or this rank leads itself. */
+/* Asks the leaders that rank 0 names, one after the other, until one is on this host or this rank itself is the
+   leader. */
 static shoal_status find_page(struct rendezvous *rendezvous, struct card_leader leader, int *page_fd_out)
 {
     for (;;) {
@@ -273,7 +275,7 @@ shoal_status rendezvous_enter(struct rendezvous *rendezvous, int *page_fd_out)
         status = find_page(rendezvous, leader, page_fd_out);
     }
     if (status != SHOAL_OK) {
-        /* Rank 0 has let this rank in: it, and the others, hear why it leaves. */
+        /* This rank has joined, so rank 0 and the others are told why it gives up. */
         rendezvous_give_up(rendezvous, status);
     }
     return status;
@@ -288,7 +290,7 @@ static shoal_status take_cards(const struct frame *frame, const struct card *min
         return error_set(SHOAL_ERR_SYSTEM, "start-up: rank 0 sent %u bytes about the ranks, %zu expected",
                          frame->header.bytes, bytes);
     }
-    /* Rank 0's server has compared everything that is not in the short form. */
+    /* The short form lacks what rank 0's server has found equal on all ranks. */
     for (int rank = 0; rank < mine->n_ranks; rank++) {
         struct card_short card;
         memcpy(&card, frame->payload + (size_t)rank * sizeof card, sizeof card);
@@ -310,7 +312,7 @@ static void hang_up(struct rendezvous *rendezvous)
     rendezvous->fd = -1;
 }
 
-/* Our time is over: tells rank 0's server, which tells everybody, who is missing. */
+/* This rank's time is over. Says so to rank 0's server, which tells all ranks who is missing. */
 static shoal_status ask_who_is_missing(struct rendezvous *rendezvous, int64_t start_ns, struct frame *frame)
 {
     char why[96];
@@ -355,7 +357,7 @@ shoal_status rendezvous_complete(struct rendezvous *rendezvous, shoal_status (*l
     status = cards_out ? take_cards(&frame, rendezvous->card, cards_out) : SHOAL_OK;
     frame_clear(&frame);
     if (is_late) {
-        /* All came in the last moment. The server will find a request too many on this connection. */
+        /* All ranks arrived at the last moment after all. The server has one request too many on this connection. */
         hang_up(rendezvous);
     }
     return status;
@@ -377,6 +379,6 @@ void rendezvous_give_up(struct rendezvous *rendezvous, shoal_status status)
     if (request_perform(rendezvous->fd, &request, &wait, &frame) == SHOAL_OK) {
         frame_clear(&frame);
     }
-    /* The reason stays this rank's own. */
+    /* The error text is this rank's own reason again. */
     (void)error_set(status, "%s", why + strlen("gives up: "));
 }

@@ -26,32 +26,34 @@ struct rendezvous {
     const struct card *card; /* this rank's */
     const char *name;        /* where the ranks meet on rank 0's host; NULL: only at the address */
     struct address address;  /* where they meet on the network; unknown: nowhere */
-    struct proof_key key;    /* that the address wants to be shown */
+    struct proof_key key;    /* the secret for the address */
     int64_t deadline_ns;
-    /* Of rank 0 only: its server, not started yet. NULL: the server has the meeting already. */
+    /* On rank 0: its server, not started yet; NULL: the server hosts the meeting already. */
     struct server *host;
     int page_fd; /* of the page that this rank has made; -1: none */
     int fd;      /* the connection to rank 0's server; -1: none. The caller closes it. */
-    bool is_tcp; /* the connection */
-    /* For the second time to complete: what this rank crosses hosts with, and why not with another; NULL or "": nothing. */
+    bool is_tcp; /* that connection is over TCP */
+    /* For the second time to complete: what this rank crosses hosts with, and why not with another; NULL or "":
+       nothing. */
     const char *crossing;
     const char *crossing_why;
 };
 
-/* The name for the ranks of a job of this user. */
+/* Makes the name under which the ranks of a job of this user meet. */
 void rendezvous_name(const char *key, char name[SOCKET_NAME_BYTES]);
 
-/* Gives and gets all cards through the application. They are checked. */
+/* Exchanges the cards of all ranks by a function of the application, and checks them. */
 shoal_status rendezvous_exchange(shoal_exchange exchange, void *context, const struct card *card,
                                  struct card *cards_out);
 
 shoal_status rendezvous_enter(struct rendezvous *rendezvous, int *page_fd_out);
 
-/* `liveness` is asked whether rank 0 still lives; cards_out has room for all. NULL: the second time, on several hosts. */
+/* `liveness` is asked whether rank 0 still lives; cards_out has room for all. NULL: the second time, on several
+   hosts. */
 shoal_status rendezvous_complete(struct rendezvous *rendezvous, shoal_status (*liveness)(void *context),
                                  void *liveness_context, struct card *cards_out);
 
-/* With the thread's error text. */
+/* The reason is the thread's error text. */
 void rendezvous_give_up(struct rendezvous *rendezvous, shoal_status status);
 
 #endif

@@ -25,7 +25,7 @@ void request_add_number(struct request *request, int64_t number)
 void request_add_bytes(struct request *request, const void *bytes, size_t n_bytes)
 {
     assert(request->n_fields < REQUEST_FIELDS_MAX);
-    /* Whoever asks for more than fits is refused by socket_send_frame. */
+    /* socket_send_frame refuses a request that is too long. */
     request->fields[request->n_fields].length = (uint32_t)n_bytes;
     add_part(request, &request->fields[request->n_fields++].length, sizeof(uint32_t));
     add_part(request, bytes, n_bytes);
@@ -41,7 +41,7 @@ shoal_status request_perform(int fd, struct request *request, const struct socke
 {
     shoal_status status =
         socket_send_frame(fd, (uint32_t)request->op, request->parts, request->n_parts, wait);
-    /* A server that hung up may have said why before. */
+    /* A server that has closed the connection may have sent the reason before. */
     if (status != SHOAL_OK && status != SHOAL_ERR_PEER) {
         return status;
     }

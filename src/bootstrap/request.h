@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Asking a server: putting a request together (requests.def) and getting its answer over a connection. */
+/* Requests to a server (requests.def): making one, sending it over a connection, and getting the answer. */
 #ifndef BOOTSTRAP_REQUEST_H
 #define BOOTSTRAP_REQUEST_H
 
@@ -14,10 +14,10 @@
 
 #define REQUEST_FIELDS_MAX 3
 
-/* What it is made of is borrowed until it was performed. */
+/* Memory that is added must stay valid until request_perform has returned. */
 struct request {
     enum request_number op;
-    bool was_answered; /* by request_perform: the server has spoken, whatever it said */
+    bool was_answered; /* set by request_perform: the server has answered, perhaps with a failure */
     size_t n_parts;
     size_t n_fields;
     struct iovec parts[2 * REQUEST_FIELDS_MAX];
@@ -28,9 +28,9 @@ struct request {
 };
 
 void request_add_number(struct request *request, int64_t number);
-/* With its length in front. */
+/* Adds a field of bytes, with its length in front. */
 void request_add_bytes(struct request *request, const void *bytes, size_t n_bytes);
-/* Several fields that were put together by the caller. */
+/* Adds several fields that the caller has encoded already. */
 void request_add_raw(struct request *request, const void *bytes, size_t n_bytes);
 
 /*

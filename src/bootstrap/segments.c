@@ -12,7 +12,7 @@
 #include "bootstrap/client.h"
 #include "sharedmem/segment.h"
 
-/* Nobody to share with. */
+/* Memory of this rank alone, in a world without peers. */
 static shoal_status open_own(const char *name, size_t bytes, struct segment **segment_out)
 {
     int fd;

@@ -27,7 +27,7 @@ shoal_status segments_open(struct client *client, int holder, const char *name, 
  * With a client of NULL it does nothing.
  */
 shoal_status segments_drop(struct client *client, int holder, const char *name, int64_t deadline_ns);
-/* The same with all segments whose names end so, from their first space on. */
+/* Drops all segments whose names are, from their first space on, this suffix. */
 shoal_status segments_drop_all(struct client *client, int holder, const char *suffix, int64_t deadline_ns);
 
 #endif

@@ -27,14 +27,14 @@
 #include "bootstrap/strangers.h"
 #include "bootstrap/tcp.h"
 
-/* So many requests of one client before the others have their turn. */
+/* How many requests of one client are answered before the others have their turn. */
 #define REQUESTS_PER_TURN 16
 #define ACCEPTS_PER_TURN 64
 /* How long nobody is accepted after descriptors ran out. */
 #define DEAF_NS 50000000
-/* So long others may close some of theirs; then those who ask are told. */
+/* How long clients wait for descriptors to be free again, before they are refused with a reason. */
 #define PATIENCE_NS 1000000000
-/* How long a meeting that failed is kept open for those who have not heard of it. */
+/* How long a failed meeting stays open, so that ranks that arrive late are told. */
 #define LINGER_NS 1000000000
 
 static void close_fd(int fd)
@@ -58,7 +58,7 @@ static void serve_connection(struct server *server, struct connection *connectio
 
 /* Accepting --------------------------------------------------------------------------------------------- */
 
-/* Without memory or a descriptor for it, it is told so, in the thread's error text, and closed. */
+/* Sends the thread's error text as the answer and closes the connection. */
 static void refuse_connection(int fd, shoal_status status)
 {
     struct connection refused = {.fd = fd};
@@ -69,7 +69,7 @@ static void refuse_connection(int fd, shoal_status status)
 
 #define N_FIXED 3 /* wake, listener, meeting_listener: polled beside the connections */
 
-/* Room to poll one more: the loop itself never needs memory. */
+/* Makes room to poll one more connection, so that the loop itself never needs memory. */
 static shoal_status reserve_polled(struct server *server)
 {
     return mem_grow((void **)&server->polled, &server->polled_capacity,
@@ -90,7 +90,7 @@ static void add_connection(struct server *server, int fd, bool is_remote)
     server->n_connections++;
 }
 
-/* Somebody on the network has shown the token. */
+/* Takes a TCP connection whose client has proved that it knows the token. */
 static void admit(void *context, int fd)
 {
     add_connection(context, fd, /*is_remote=*/true);
@@ -103,8 +103,8 @@ static void open_spare(struct server *server)
     }
 }
 
-/* Tells the first client that waits why it is not accepted (the thread's error text). The place of the spare descriptor
-   serves for that. If descriptors are free again by now, the client is accepted. */
+/* Tells the first client in line why it is not accepted (the thread's error text). The spare descriptor is closed to
+   make room for its connection. If descriptors are free again by now, the client is accepted. */
 static void refuse_first(struct server *server, int listener)
 {
     char why[ERROR_TEXT_BYTES];
@@ -112,11 +112,11 @@ static void refuse_first(struct server *server, int listener)
     (void)snprintf(why, sizeof why, "%s", shoal_error_text());
     close_fd(server->spare);
     server->spare = -1;
-    /* Another thread may have taken the place. */
+    /* This fails if another thread has taken the descriptor. */
     bool is_accepted = socket_accept(listener, &fd) == SHOAL_OK && fd >= 0;
     open_spare(server);
     if (is_accepted && server->spare >= 0) {
-        add_connection(server, fd, /*is_remote=*/false); /* there was a second one: they are back */
+        add_connection(server, fd, /*is_remote=*/false); /* a spare was free too: descriptors are back */
     } else if (is_accepted) {
         shoal_status status =
             error_set(SHOAL_ERR_SYSTEM, "the server thread of rank %d cannot accept a connection: %s",
@@ -126,7 +126,7 @@ static void refuse_first(struct server *server, int listener)
     }
 }
 
-/* Those who wait, while there are no descriptors for them: once there are, they are accepted. */
+/* Refuses clients in line while there are no descriptors. Stops when one can be accepted. */
 static void refuse_waiting(struct server *server, int listener)
 {
     for (int i = 0; i < ACCEPTS_PER_TURN && server->spare >= 0; i++) {
@@ -141,7 +141,7 @@ static void refuse_waiting(struct server *server, int listener)
     }
 }
 
-/* accept has failed, most likely for want of descriptors. */
+/* Called after accept has failed, most likely for want of descriptors: accepts nobody for a while. */
 static void turn_deaf(struct server *server, int listener)
 {
     int64_t now_ns = clock_now_ns();
@@ -173,7 +173,7 @@ static void accept_connections(struct server *server, int listener)
 
 /* The loop ---------------------------------------------------------------------------------------------- */
 
-/* True when something was: that may have ended others. */
+/* Closes connections that are to be closed. True if there was one: its end may have changed others. */
 static bool close_what_ended(struct server *server)
 {
     size_t n_before = server->n_connections;
@@ -192,7 +192,7 @@ static bool close_what_ended(struct server *server)
     return server->n_connections != n_before;
 }
 
-/* Those whose time is over are told; returns when the next one's is. */
+/* Answers requests whose time is over. Returns when the next one's is. */
 static int64_t serve_deadlines(struct server *server)
 {
     int64_t now_ns = clock_now_ns();
@@ -210,12 +210,12 @@ static int64_t serve_deadlines(struct server *server)
     return next_ns;
 }
 
-/* Fills server->polled; returns how many. */
+/* Fills server->polled. Returns how many entries it has. */
 static size_t list_polled(struct server *server)
 {
     bool is_deaf = clock_now_ns() < server->deaf_until_ns;
     struct pollfd *polled = server->polled;
-    /* poll leaves out negative descriptors. */
+    /* poll ignores negative descriptors. */
     polled[0] = (struct pollfd){.fd = server->wake, .events = POLLIN};
     polled[1] = (struct pollfd){.fd = is_deaf ? -1 : server->listener, .events = POLLIN};
     polled[2] = (struct pollfd){.fd = is_deaf ? -1 : server->meeting_listener, .events = POLLIN};
@@ -231,7 +231,7 @@ static size_t list_polled(struct server *server)
 static void serve_events(struct server *server)
 {
     const struct pollfd *polled = server->polled + N_FIXED;
-    /* New ones come before the others in the list: they are accepted after this walk. */
+    /* New connections are put at the head of the list, so they are accepted after this walk. */
     for (struct connection *connection = server->connections; connection; connection = connection->next) {
         short events = (polled++)->revents;
         if (events & POLLOUT && connection->output) {
@@ -261,7 +261,8 @@ static bool wait_for_events(struct server *server, int64_t until_ns)
     short own_events = server->polled[1].revents;
     short meeting_events = server->polled[2].revents;
     serve_events(server);
-    /* After the connections, which are the same still; room for one that is admitted may move the list. */
+    /* Strangers come after the connections. One that is admitted may make server->polled move, so their part is
+       copied. */
     struct pollfd strangers[STRANGERS_POLLED];
     size_t n_strangers = count - N_FIXED - server->n_connections;
     memcpy(strangers, server->polled + N_FIXED + server->n_connections, n_strangers * sizeof *strangers);
@@ -383,7 +384,7 @@ void server_set_hearer(struct server *server,
 
 shoal_status server_start(struct server *server)
 {
-    /* Signals are the application's: none of its handlers runs on our thread. */
+    /* os_start_thread blocks all signals: no handler of the application runs on this thread. */
     int error = os_start_thread(&server->thread, run_server, server);
     if (error != 0) {
         return error_set(SHOAL_ERR_SYSTEM, "the server thread could not be created: %s", strerror(error));

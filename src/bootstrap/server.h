@@ -16,7 +16,7 @@ struct proof_key;
 struct server;
 struct watch;
 
-/* Listens under the card's name. Answers once it was started. */
+/* Listens under the name of the card. Requests are answered after server_start. */
 shoal_status server_create(const struct card *card, struct server **server_out);
 
 /*
@@ -32,11 +32,11 @@ shoal_status server_host_meeting(struct server *server, const char *name, int pa
  * ranks on other hosts are handed to `watch`.
  */
 shoal_status server_open_network(struct server *server, int listener, int page_fd, struct watch *watch);
-/* Before the start, of who has the meeting and is on the network: also at this address, for who knows the key.
-   SHOAL_ERR_STATE when somebody listens there already. */
+/* Call before server_start, after server_host_meeting and server_open_network. Makes the server also listen at this
+   address, for clients that know the key. SHOAL_ERR_STATE when somebody listens there already. */
 shoal_status server_open_address(struct server *server, const struct address *address,
                                  const struct proof_key *key);
-/* All ranks are on one host: nobody comes from the network any more. */
+/* Stops listening on the network, because all ranks are on one host. */
 void server_close_network(struct server *server);
 
 /*
@@ -55,7 +55,7 @@ shoal_status server_start(struct server *server);
  */
 void server_linger(struct server *server);
 
-/* Ends the thread and everything it keeps. NULL is allowed. */
+/* Ends the thread and frees everything that the server keeps. NULL is allowed. */
 void server_free(struct server *server);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Abstract Unix sockets and frames on them. The waiting here is poll with a deadline, and nothing else. */
+/* Abstract Unix sockets and frames on them. Waiting is done by poll, with a deadline. */
 #include "bootstrap/socket.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "base/try.h"
 #include "base/wait.h"
 
-/* Parts of a frame beyond its header. */
+/* How many parts a frame has at most, besides its header. */
 #define PARTS_MAX 8
 
 bool frame_header_is_good(const struct frame_header *header)
@@ -43,7 +43,7 @@ shoal_status frame_check_fd(const struct frame *frame, const char *what)
     if (frame->fd != FRAME_FD_LOST) {
         return error_set(SHOAL_ERR_SYSTEM, "%s was received without its descriptor", what);
     }
-    /* The kernel does not tell why it dropped one, but whether there is room for one. */
+    /* The kernel does not say why it dropped a descriptor. Whether one is free can be tried. */
     int another = os_socket();
     const char *why = "the kernel dropped it, as it does with too many open files";
     if (another < 0) {
@@ -83,7 +83,7 @@ shoal_status socket_listen(const char *name, int *fd_out)
     return SHOAL_OK;
 }
 
-/* Names have no permissions, so both ends look at who the other is. */
+/* Abstract names have no permissions, so each end checks the user of the other. */
 static bool is_same_user(int fd)
 {
     struct os_peer peer;
@@ -156,7 +156,7 @@ static enum socket_result judge(ssize_t bytes, size_t *bytes_out)
 
 enum socket_result socket_read_now(int fd, void *buffer, size_t bytes, size_t *bytes_out)
 {
-    /* Descriptors that come along uncalled for are closed by the kernel: there is no room for them. */
+    /* Unexpected descriptors are closed by the kernel, because there is no room for them. */
     return judge(recv(fd, buffer, bytes, MSG_DONTWAIT), bytes_out);
 }
 
@@ -183,7 +183,7 @@ enum socket_result socket_write_now(int fd, const struct iovec *parts, size_t n_
     return judge(sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL), bytes_out);
 }
 
-/* As socket_read_now, and takes one descriptor that came along. */
+/* Reads as socket_read_now does, and takes one descriptor that came along. */
 static enum socket_result read_with_fd(int fd, void *buffer, size_t bytes, size_t *bytes_out, int *fd_out)
 {
     union descriptor_room control;
@@ -210,7 +210,7 @@ static enum socket_result read_with_fd(int fd, void *buffer, size_t bytes, size_
 
 /* Waiting ----------------------------------------------------------------------------------------------- */
 
-/* Sleeps until the socket is ready, or about `until_ns`: the caller tries again. */
+/* Sleeps until the socket is ready, or about until until_ns. The caller then tries again. */
 static shoal_status sleep_on_socket(int fd, short events, int64_t until_ns)
 {
     struct pollfd polled = {.fd = fd, .events = events};
@@ -245,7 +245,7 @@ static shoal_status fail_gone(const struct socket_wait *wait)
                      wait->what);
 }
 
-/* Leaves out the first `bytes` of the parts. */
+/* Removes the first `bytes` from the parts. */
 static void skip_bytes(struct iovec **parts, size_t *n_parts, size_t bytes)
 {
     while (*n_parts > 0 && bytes >= (*parts)->iov_len) {

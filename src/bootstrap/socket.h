@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Unix sockets with abstract names (nothing in a file system, gone with the process), and frames on these and on TCP
- * sockets (bootstrap/tcp.h): a header, a payload, on Unix sockets perhaps a descriptor. Every socket is closed on exec and
- * never blocks by itself; the calls that wait take a deadline. Peers of another user are refused.
+ * sockets (bootstrap/tcp.h): a header, a payload, on Unix sockets perhaps a descriptor. Every socket is closed on exec
+ * and never blocks by itself; the calls that wait take a deadline. Peers of another user are refused.
  */
 #ifndef BOOTSTRAP_SOCKET_H
 #define BOOTSTRAP_SOCKET_H
@@ -15,7 +15,7 @@
 
 struct iovec;
 
-/* Names are text without the leading zero byte, at most this long with their end. */
+/* Room for a name: text without the leading zero byte of the system, with a zero byte at the end. */
 #define SOCKET_NAME_BYTES 64
 
 /* Two values of the largest size and their key, or a long list of keys. */
@@ -30,26 +30,26 @@ struct frame_header {
 
 #define FRAME_MAGIC 0x314c4853u /* "SHL1" */
 
-/* False for what no friend sends. */
+/* False if it cannot be the header of a frame. */
 bool frame_header_is_good(const struct frame_header *header);
 
-/* One that was received. */
+/* A frame that was received. */
 struct frame {
     struct frame_header header;
-    char *payload; /* ended by a zero byte that does not count */
+    char *payload; /* followed by a zero byte that is not counted */
     int fd;        /* -1: none */
 };
 
-/* In frame.fd: one came along, but this process could not have it. */
+/* frame.fd: a descriptor came along, but the kernel dropped it, because this process has too many. */
 #define FRAME_FD_LOST (-2)
 
-/* SHOAL_ERR_SYSTEM when there is no descriptor in a frame that should have one; `what` is what it stands for. */
+/* SHOAL_ERR_SYSTEM if the frame has no descriptor. `what` names in the text what the descriptor should be. */
 shoal_status frame_check_fd(const struct frame *frame, const char *what);
 
 /* Frees the payload and closes the descriptor, if they are still there. */
 void frame_clear(struct frame *frame);
 
-/* How long, and what else ends the wait. */
+/* How long to wait, and what else ends the wait. */
 struct socket_wait {
     int64_t deadline_ns;
     /* Optional, asked every WAIT_LIVENESS_NS: anything but SHOAL_OK ends the wait; it has set the text. */
@@ -61,12 +61,13 @@ struct socket_wait {
 /* SHOAL_ERR_STATE when somebody has the name already. */
 shoal_status socket_listen(const char *name, int *fd_out);
 
-/* The next one that wants in; *fd_out is -1 when there is none, or it was another user's. */
+/* Accepts the next connection. *fd_out is -1 if there is none, or if it was of another user. */
 shoal_status socket_accept(int listener, int *fd_out);
 
-/* One attempt. *fd_out is -1 when nobody listens there (any more), or too many are in line. */
+/* Makes one attempt to connect. *fd_out is -1 if nobody listens there, or if too many connections wait to be
+   accepted. */
 shoal_status socket_connect(const char *name, int *fd_out);
-/* The same; *is_busy_out: somebody listens, and too many are in line. */
+/* socket_connect that also says which: *is_busy_out is true if somebody listens, and too many connections wait. */
 shoal_status socket_try_connect(const char *name, int *fd_out, bool *is_busy_out);
 
 /* The process at the other end; 0 when unknown. */
@@ -80,16 +81,17 @@ shoal_status socket_send_frame(int fd, uint32_t op, const struct iovec *parts, s
                                const struct socket_wait *wait);
 shoal_status socket_receive_frame(int fd, const struct socket_wait *wait, struct frame *frame_out);
 
-/* The same with bytes that are no frame. */
+/* Send and receive exactly so many bytes, without a frame. Errors as for frames. */
 shoal_status socket_send_bytes(int fd, const void *bytes, size_t n_bytes, const struct socket_wait *wait);
 shoal_status socket_receive_bytes(int fd, void *bytes, size_t n_bytes, const struct socket_wait *wait);
-/* One turn of a wait that began at start_ns for these events of poll; the caller looks whether they are there. */
+/* One turn of a wait that began at start_ns for these events of poll. The caller checks whether what it waits for is
+   there. */
 shoal_status socket_await(int fd, short events, const struct socket_wait *wait, int64_t start_ns);
 
-/* What a call that does not wait came to. */
+/* The result of a call that does not wait. */
 enum socket_result {
-    SOCKET_DONE,  /* *bytes_out of them */
-    SOCKET_LATER, /* nothing now */
+    SOCKET_DONE,  /* *bytes_out bytes were moved */
+    SOCKET_LATER, /* nothing can be moved now */
     SOCKET_GONE
 };
 

@@ -19,7 +19,8 @@ static const char *read_variable(const char *name)
     return value ? value : "";
 }
 
-/* SHOAL_ADDRESS; on several hosts also MASTER_ADDR with SHOAL_PORT. MASTER_PORT is somebody else's. */
+/* Finds where ranks meet: SHOAL_ADDRESS, or on several hosts MASTER_ADDR with SHOAL_PORT. Not MASTER_PORT, at which
+   another program listens. */
 static void find_address(const struct span_question *question, char text[512], const char **name_out)
 {
     *name_out = "SHOAL_ADDRESS";
@@ -64,7 +65,7 @@ static shoal_status choose_own(const struct span_question *question, struct span
     }
     if (span->is_by_name && address_is_loopback(&peer)) {
         peer.family =
-            0; /* rank 0's host, by the name that it has for itself: others know it by another address */
+            0; /* this is rank 0's host, whose name is a loopback address here; other hosts know another one */
     }
     TRY(address_choose(wanted, &peer, &span->own));
     LOG(SHOAL_LOG_INFO, "rank %d is reached by other hosts at %s%s", question->rank,

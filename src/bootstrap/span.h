@@ -15,17 +15,18 @@
 
 struct span {
     bool is_on;             /* this rank's server listens on the network too */
-    struct address own;     /* where; without a port */
-    struct address meeting; /* where rank 0 listens; unknown: the ranks find it otherwise */
-    bool is_by_name; /* the meeting: what a host is called has another address on itself, often a loopback */
-    struct proof_key key; /* of the meeting */
+    struct address own;     /* this rank's, without a port */
+    struct address meeting; /* where rank 0 listens; unknown: the ranks find it in another way */
+    bool
+        is_by_name; /* `meeting` was given as a host name, which often means a loopback address on that host itself */
+    struct proof_key key; /* the secret of the meeting */
     int64_t heartbeat_ns;
 };
 
 struct span_question {
     int rank;
     int n_ranks;
-    bool has_exchange;      /* the application's, or the MPI module's */
+    bool has_exchange;      /* the application or the MPI module exchanges the cards */
     bool is_by_environment; /* rank and size came from a launcher: SHOAL_ADDRESS counts */
     const char *hosts_text; /* why there are several hosts, as the launcher says; "": it does not */
     int64_t deadline_ns;    /* of start-up: until then a name is looked up */

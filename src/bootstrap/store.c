@@ -18,16 +18,16 @@
 #include "bootstrap/request.h"
 #include "bootstrap/client.h"
 
-/* Beyond the time of a call: what a server gets to say that it is over. */
+/* How much longer than a call's timeout a client waits: so long a server may take to say that the time is over. */
 #define ANSWER_NS 200000000
-/* What a server gets in all at least: a call that does not want to wait still wants an answer. */
+/* The least time that a client waits for an answer, also in a call with a timeout of 0. */
 #define ANSWER_LEAST_NS 1000000000
 #define RESERVED_PREFIX "shoal/"
 
 struct shoal_store {
-    struct client *client; /* NULL: there is none */
+    struct client *client; /* NULL: the world has no servers */
     int holder;
-    double timeout_s; /* of calls that do not say how long they wait */
+    double timeout_s; /* of calls that give no timeout */
 };
 
 shoal_status store_create(struct client *client, int holder, double timeout_s, struct shoal_store **store_out)
@@ -132,7 +132,7 @@ static shoal_status ask(struct shoal_store *store, struct request *request, stru
     return client_perform(store->client, store->holder, request, &wait, "the store to answer", frame_out);
 }
 
-/* Of calls that wait: from seconds, negative for the world's own, to nanoseconds. */
+/* Converts the timeout of a call to nanoseconds. If it is negative, the store's default is taken. */
 static int64_t wait_ns_of(const struct shoal_store *store, double timeout_s)
 {
     int64_t now_ns = clock_now_ns();
@@ -140,7 +140,7 @@ static int64_t wait_ns_of(const struct shoal_store *store, double timeout_s)
     return deadline_ns == DEADLINE_NEVER ? INT64_MAX : deadline_ns - now_ns;
 }
 
-/* Asks for what may have to be waited for: the key, or the first of the keys, is for texts. */
+/* Performs a request that may have to wait. `key`, or the first of several, is for error texts. */
 static shoal_status ask_and_wait(struct shoal_store *store, struct request *request, int64_t wait_ns,
                                  const char *key, struct frame *frame_out)
 {
@@ -155,7 +155,7 @@ static shoal_status ask_and_wait(struct shoal_store *store, struct request *requ
     return client_perform(store->client, store->holder, request, &wait, what, frame_out);
 }
 
-/* An answer of the size that its request has. */
+/* Copies an answer, which must have exactly `bytes`, and clears the frame. */
 static shoal_status take_answer(struct frame *frame, void *to, size_t bytes)
 {
     shoal_status status = SHOAL_OK;
@@ -179,7 +179,7 @@ static shoal_status ask_bool(struct shoal_store *store, struct request *request,
     return SHOAL_OK;
 }
 
-/* The arguments are good. */
+/* Sets a key after the arguments were checked. */
 static shoal_status set_key(struct shoal_store *store, const char *key, const void *value, size_t bytes)
 {
     struct request request = {.op = REQUEST_SET};

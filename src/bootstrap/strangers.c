@@ -19,7 +19,7 @@
 #include "bootstrap/socket.h"
 #include "bootstrap/tcp.h"
 
-/* What a stranger has for its hello; and, when others wait for its place, before these get it. */
+/* How long a stranger may take for its hello: normally, and when all places are taken. */
 #define HELLO_NS INT64_C(10000000000)
 #define HELLO_LEAST_NS INT64_C(1000000000)
 /* How long nobody is accepted after descriptors ran out. */
@@ -95,7 +95,8 @@ void strangers_close_door(struct strangers *strangers, enum door door)
     }
 }
 
-/* The thread polls the listener, and finds it hung up. Only the thread closes it, so the number stays the socket's. */
+/* The server's thread polls the listener and sees that it was shut down. Only that thread closes it, so the
+   descriptor is not reused before. */
 void strangers_shut_door(struct strangers *strangers, enum door door)
 {
     if (strangers && strangers->doors[door].listener >= 0) {
@@ -115,7 +116,7 @@ void strangers_free(struct strangers *strangers)
 
 /* Polling ----------------------------------------------------------------------------------------------- */
 
-/* From when on its place may be given to another; whoever came to a full house waits in the kernel's line. */
+/* When the stranger is turned away. If all places are taken, that is sooner: others wait in the kernel's queue. */
 static int64_t patience_ns(const struct strangers *strangers, const struct stranger *stranger)
 {
     return stranger->since_ns + (strangers->n_strangers == STRANGERS_MOST ? HELLO_LEAST_NS : HELLO_NS);
@@ -163,7 +164,7 @@ int64_t strangers_expire(struct strangers *strangers)
 
 /* Serving ----------------------------------------------------------------------------------------------- */
 
-/* True: all of it went out. A new socket has room for a few bytes. */
+/* True: all bytes were sent. The buffer of a new socket has room for a few. */
 static bool send_bytes(int fd, const void *bytes, size_t n_bytes)
 {
     const struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = n_bytes};
@@ -171,7 +172,7 @@ static bool send_bytes(int fd, const void *bytes, size_t n_bytes)
     return socket_write_now(fd, &part, 1, /*passed_fd=*/-1, &sent) == SOCKET_DONE && sent == n_bytes;
 }
 
-/* False: nobody is there, or there is no place. */
+/* Accepts one connection. False: there is none, or no place for it. */
 static bool accept_one(struct strangers *strangers, enum door door)
 {
     struct stranger *stranger = strangers->places;
@@ -200,7 +201,7 @@ static bool accept_one(struct strangers *strangers, enum door door)
     return true;
 }
 
-/* All 48 bytes are there. */
+/* Checks a complete hello. */
 static void judge(struct strangers *strangers, struct stranger *stranger,
                   void (*admit)(void *context, int fd), void *context)
 {
@@ -227,7 +228,7 @@ static void hear(struct strangers *strangers, struct stranger *stranger, void (*
     enum socket_result result = socket_read_now(stranger->fd, (char *)&stranger->hello + stranger->have,
                                                 sizeof stranger->hello - stranger->have, &received);
     stranger->have += received;
-    /* What does not begin like one of ours is told at once from a slow one. */
+    /* A client that does not begin with the magic is turned away at once; one that is only slow has its time. */
     size_t n_known = stranger->have < sizeof stranger->hello.head.magic ? stranger->have
                                                                         : sizeof stranger->hello.head.magic;
     if (result == SOCKET_GONE || memcmp(stranger->hello.head.magic, HELLO_MAGIC, n_known) != 0) {
@@ -243,7 +244,7 @@ void strangers_serve(struct strangers *strangers, const struct pollfd *polled,
     if (!strangers) {
         return;
     }
-    /* The places were listed only if one was taken; new ones are taken below. */
+    /* strangers_list lists the places only if one was taken. New ones are taken below, after this loop. */
     for (int i = 0; i < STRANGERS_MOST && strangers->n_strangers > 0; i++) {
         if (strangers->places[i].fd >= 0 && polled[N_DOORS + i].revents != 0) {
             hear(strangers, &strangers->places[i], admit, context);

@@ -16,7 +16,7 @@
 struct pollfd;
 struct strangers;
 
-/* What was listened at. */
+/* The listeners. */
 enum door {
     DOOR_OWN,     /* the server's own port, for as long as there are ranks on other hosts */
     DOOR_MEETING, /* SHOAL_ADDRESS, during start-up */
@@ -28,22 +28,22 @@ enum door {
 
 /* NULL: no memory. */
 struct strangers *strangers_create(void);
-/* NULL is allowed, here and where nothing else is said. */
+/* NULL is allowed, here and in the functions below. */
 void strangers_free(struct strangers *strangers);
 
-/* Before the server's thread, or on it. The listener is taken. */
+/* Call before the server's thread was started, or on it. Takes the listener. */
 void strangers_open_door(struct strangers *strangers, enum door door, int listener,
                          const struct proof_key *key);
-/* Nobody comes in there any more; who has not shown the token yet goes. */
+/* Closes the listener, and the connections over it that have not shown the token yet. */
 void strangers_close_door(struct strangers *strangers, enum door door);
-/* The same, from another thread while the server's runs: closed when that sees it. */
+/* Closes a door from another thread: the server's thread closes the listener when it notices. */
 void strangers_shut_door(struct strangers *strangers, enum door door);
 
-/* Fills `polled`, which has room for STRANGERS_POLLED; returns how many. */
+/* Fills `polled`, which has room for STRANGERS_POLLED. Returns how many entries it has. */
 size_t strangers_list(struct strangers *strangers, struct pollfd *polled);
-/* Turns those away whose time is over; returns when the next one's is. */
+/* Turns away strangers whose time is over. Returns when the next one's is. */
 int64_t strangers_expire(struct strangers *strangers);
-/* With what became of the list. `admit` takes the connections that have shown the token. */
+/* Call after poll, with the list. `admit` takes the connections that have shown the token. */
 void strangers_serve(struct strangers *strangers, const struct pollfd *polled,
                      void (*admit)(void *context, int fd), void *context);
 

@@ -16,14 +16,14 @@
 #include "bootstrap/hello.h"
 #include "bootstrap/socket.h"
 
-/* A host that is gone is noticed on idle connections after about 5 + 5 * 2 s. */
+/* Keepalive: on an idle connection, a host that is gone is noticed after about 5 + 5 * 2 s. */
 #define KEEP_IDLE_S 5
 #define KEEP_INTERVAL_S 2
 #define KEEP_COUNT 5
 
 static void set_option(int fd, int level, int option, int value)
 {
-    /* Without it the connection works too. */
+    /* A failure is ignored: the connection works without the option. */
     (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 
@@ -57,7 +57,7 @@ shoal_status tcp_listen(struct address *address, int *fd_out)
     /* Connections of an earlier world may still have the port. */
     set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (address->family == 6) {
-        set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0); /* all addresses are those of IPv4 too */
+        set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0); /* all addresses include those of IPv4 */
     }
     if (bind(fd, (const struct sockaddr *)&system, bytes) != 0 || listen(fd, SOMAXCONN) != 0) {
         char text[ADDRESS_TEXT_BYTES];
@@ -105,7 +105,7 @@ static bool is_nobody(int error)
     return false;
 }
 
-/* Waits until the connection is there, or is not. *error_out is an errno. */
+/* Waits until connecting has succeeded or failed. *error_out is 0 or an errno. */
 static shoal_status finish_connect(int fd, const struct socket_wait *wait, int *error_out)
 {
     int64_t start_ns = clock_now_ns();

@@ -11,10 +11,11 @@
 
 struct socket_wait;
 
-/* Listens; port 0 becomes one that is free, in *address. SHOAL_ERR_STATE when somebody has the port already. */
+/* Listens at the address. Port 0 becomes a free one, which *address has afterwards. SHOAL_ERR_STATE: the port is
+   taken. */
 shoal_status tcp_listen(struct address *address, int *fd_out);
 
-/* The next one that wants in, whoever it is; *fd_out is -1 when there is none. */
+/* Accepts the next connection, whoever made it. *fd_out is -1 if there is none. */
 shoal_status tcp_accept(int listener, int *fd_out);
 
 /*

@@ -32,24 +32,24 @@
 #include "bootstrap/request.h"
 #include "bootstrap/tcp.h"
 
-/* The longest time between two signs of life; shorter where a heartbeat is. */
+/* The longest time between two heartbeats that this rank sends. It is shorter if heartbeat_ns is short. */
 #define BEAT_NS INT64_C(1000000000)
 #define BEATS_PER_HEARTBEAT 5
-/* So many frames of one rank before the others have their turn. */
+/* How many frames of one rank are read before the others have their turn. */
 #define FRAMES_PER_TURN 16
-/* Between two looks whether the listener has come back. */
+/* Between two checks whether the listener has returned. */
 #define NAP_NS 200000
 
-/* What is said on a link: the op of a frame. */
+/* Messages on a link: the op of a frame. */
 enum word {
-    WORD_ALIVE, /* nothing else */
-    WORD_LEFT,  /* needs nothing more from the other */
+    WORD_ALIVE, /* a heartbeat */
+    WORD_LEFT,  /* the sender needs nothing more from the other */
     WORD_DIED,  /* number: a rank that is dead */
-    WORD_GONE,  /* the other is dead, as far as this rank is concerned: its connection ends */
-    WORD_FAILED /* number: status; a name and why, both ended by a zero byte */
+    WORD_GONE,  /* the sender takes the other for dead, and ends the connection */
+    WORD_FAILED /* number: a status; payload: a name and a reason, both with a zero byte at the end */
 };
 
-/* How a death is known. */
+/* How a rank is known to be dead. */
 enum reason {
     REASON_ENDED,
     REASON_SILENT,
@@ -64,8 +64,8 @@ struct peer {
     enum reason reason;
     int told_by;
     int64_t heard_ns;
-    bool has_ended;       /* says nothing more; may still listen */
-    _Atomic bool is_gone; /* its process, after it has left */
+    bool has_ended;       /* its side of the link has ended; it may still read */
+    _Atomic bool is_gone; /* its process has ended, after it had left */
     struct link link;
 };
 
@@ -77,9 +77,9 @@ struct watch {
     int wake; /* eventfd */
     _Atomic uint32_t n_taken;
     bool has_left;
-    bool is_kept;    /* those that have left are watched on */
-    bool is_telling; /* the listener is being called */
-    bool is_judging; /* all ranks have begun to speak */
+    bool is_kept;    /* ranks that have left are still watched: watch_keep */
+    bool is_telling; /* options.hear is being called */
+    bool is_judging; /* silence counts: watch_judge */
     bool is_ending;
     bool is_running;
     pthread_t thread;
@@ -138,7 +138,7 @@ void watch_set_change(struct watch *watch, void (*change)(void *context), void *
     (void)pthread_mutex_unlock(&watch->lock);
 }
 
-/* Under the lock, like all that follows up to the thread. */
+/* This and all functions up to "The thread" are called under the lock. */
 static void set_state(struct watch *watch, int rank, enum member_state state)
 {
     /* Release: pairs with the acquire in watch_state. */
@@ -153,7 +153,7 @@ static bool is_alive(const struct watch *watch, int rank)
     return watch->peers[rank].is_watched && watch_state(watch, rank) == MEMBER_ALIVE;
 }
 
-/* Tells everybody else too, unless it is only that the rank does not want this one any more. */
+/* Declares a rank dead, and tells all others. They are not told if that rank has only given up this one (WORD_GONE). */
 static void bury(struct watch *watch, int rank, enum reason reason, int told_by)
 {
     struct peer *peer = &watch->peers[rank];
@@ -177,7 +177,7 @@ static void bury(struct watch *watch, int rank, enum reason reason, int told_by)
     }
 }
 
-/* The end of a process that has left, where that matters. */
+/* Notes that the process of a rank that has left has ended, if such ranks are still watched. */
 static void note_gone(struct watch *watch, int rank)
 {
     if (watch->is_kept && watch_state(watch, rank) == MEMBER_LEFT) {
@@ -196,7 +196,8 @@ static bool is_failure(const struct link *link)
            name_bytes < CONNECTION_SMALL_BYTES && name_bytes + 1 <= link->header.bytes;
 }
 
-/* Who hears it may come back here to tell others: not under the lock. Nobody else touches what came in. */
+/* Calls options.hear without the lock, because it may call the watch to tell others. Only this thread touches the frame
+   meanwhile. */
 static void pass_on(struct watch *watch, const struct link *link)
 {
     const char *name = link->payload;
@@ -219,7 +220,7 @@ static void hear_word(struct watch *watch, int rank)
         }
         break;
     case WORD_DIED:
-        /* Of ranks of this host the kernel says it, and of this rank it itself. */
+        /* bury ignores ranks that are not watched: those of this host, and this rank itself. */
         if (number >= 0 && number < watch->options.n_ranks) {
             bury(watch, number, REASON_TOLD, rank);
         }
@@ -251,7 +252,7 @@ static void listen_to(struct watch *watch, int rank)
             }
             break;
         case SOCKET_GONE:
-            /* Who has left still wants to hear when this rank does. */
+            /* The link stays open: a rank that has left still waits to hear that this one leaves. */
             peer->has_ended = true;
             bury(watch, rank, REASON_ENDED, rank);
             note_gone(watch, rank);
@@ -312,7 +313,8 @@ static void list_polled(struct watch *watch)
     for (int rank = 0; rank < watch->options.n_ranks; rank++) {
         const struct peer *peer = &watch->peers[rank];
         short events = link_has_output(&peer->link) ? POLLIN | POLLOUT : POLLIN;
-        /* After its end there would be an event for ever. What is left to be sent goes with the next beat. */
+        /* A link whose other side has ended would always be ready. What is left to be sent goes out with the next
+           heartbeat. */
         watch->polled[1 + rank] =
             (struct pollfd){.fd = peer->has_ended ? -1 : peer->link.fd, .events = events};
     }
@@ -344,11 +346,11 @@ static void sleep_until(struct watch *watch, int64_t until_ns)
     }
     uint64_t n_wakes;
     if (watch->polled[0].revents && read(watch->wake, &n_wakes, sizeof n_wakes) < 0) {
-        return; /* it was reset already */
+        return; /* the event was reset already */
     }
 }
 
-/* False when the thread shall end. */
+/* One turn of the thread. False: the thread shall end. */
 static bool take_turn(struct watch *watch)
 {
     list_polled(watch);
@@ -422,7 +424,7 @@ static shoal_status connect_to(struct watch *watch, const struct card *card, con
     return SHOAL_OK;
 }
 
-/* The first later rank that has not connected; n_ranks: none. */
+/* The first rank after this one that has not connected; n_ranks: none. */
 static int find_missing(struct watch *watch)
 {
     (void)pthread_mutex_lock(&watch->lock);
@@ -444,7 +446,8 @@ static shoal_status await_links(struct watch *watch, const struct card *cards, c
                                    .liveness_context = wait->liveness_context,
                                    .what = wait->what};
     for (;;) {
-        /* Acquire: pairs with the release in watch_take. Read before the look: who connects after it changes it. */
+        /* Acquire: pairs with the release in watch_take. Read before the search: a rank that connects later changes
+           it. */
         uint32_t n_taken = atomic_load_explicit(&watch->n_taken, memory_order_acquire);
         int missing = find_missing(watch);
         if (missing == watch->options.n_ranks) {
@@ -521,7 +524,7 @@ void watch_tell_failure(struct watch *watch, int rank, const char *name, shoal_s
         link_send(&watch->peers[rank].link, WORD_FAILED, failure, payload, (size_t)length);
     }
     (void)pthread_mutex_unlock(&watch->lock);
-    os_event_set(watch->wake); /* the thread sends what did not go at once */
+    os_event_set(watch->wake); /* the thread sends what the socket has not taken yet */
 }
 
 void watch_leave(struct watch *watch)
@@ -601,7 +604,8 @@ shoal_status watch_create(const struct watch_options *options, struct watch **wa
     return SHOAL_OK;
 }
 
-/* What came and nobody has read would make the kernel take back what was sent. */
+/* Reads what is left. If a socket is closed with unread input, TCP resets the connection, and what was sent may be
+   lost. */
 static void drain(struct link *link)
 {
     char bytes[256];

@@ -23,20 +23,21 @@ struct watch;
 struct watch_options {
     int rank;
     int n_ranks;
-    int64_t heartbeat_ns; /* who says nothing for so long is dead */
-    /* Told, on the watch's thread, that something has failed on another rank: as server_set_hearer. */
+    int64_t heartbeat_ns; /* a rank that is silent for so long is dead */
+    /* Called on the watch's thread when another rank reports a failure, as server_set_hearer says. */
     void (*hear)(void *context, const char *name, shoal_status status, const char *text);
     void *hear_context;
 };
 
-/* It watches nobody yet. */
+/* Makes a watch that has no connections yet. */
 shoal_status watch_create(const struct watch_options *options, struct watch **watch_out);
-/* Says that this rank leaves, and ends the thread: nobody is told of failures any more. The states stay. */
+/* Says that this rank leaves, and ends the thread: failures are not reported any more. The states stay. NULL is
+   allowed. */
 void watch_stop(struct watch *watch);
-/* Stops it, too. NULL is allowed, here and above. */
+/* Stops the watch if it was not stopped, and frees it. NULL is allowed. */
 void watch_free(struct watch *watch);
 
-/* A connection that a later rank on another host has made to this one's server. False: it is not wanted. */
+/* Takes a connection that a later rank on another host has made to this rank's server. False: it was not taken. */
 bool watch_take(struct watch *watch, int rank, int fd);
 
 /*
@@ -45,33 +46,35 @@ bool watch_take(struct watch *watch, int rank, int fd);
  */
 shoal_status watch_open(struct watch *watch, const struct card *cards, const struct socket_wait *wait);
 
-/* From now on silence counts: every rank has come back from watch_open. Until then only ends of connections do. */
+/* Call when every rank has returned from watch_open. From then on a rank that is silent for too long is dead;
+   before, only one whose connection has ended. */
 void watch_judge(struct watch *watch);
 
-/* Before or after watch_open, by one thread: who is told that states have changed. */
+/* Sets the function that is called when a state has changed. Called by one thread, before or after watch_open. */
 void watch_set_change(struct watch *watch, void (*change)(void *context), void *context);
 
 /* After watch_open: whether the rank is on another host, and so in this watch. A watch of NULL has none. */
 bool watch_has(const struct watch *watch, int rank);
-/* Of ranks that it has. Of the dead, how that is known, for texts after "rank 3 (process 17) ". */
+/* The state of a rank that the watch has. watch_explain writes how a dead one is known to be dead, to follow
+   "rank 3 (process 17) " in a text. */
 enum member_state watch_state(const struct watch *watch, int rank);
 int watch_pid(const struct watch *watch, int rank);
 void watch_explain(const struct watch *watch, int rank, char *text, size_t bytes);
 
-/* Tells a rank that it has that what is known there by `name` has failed, and why. Waits for nobody. */
+/* Tells a rank that the watch has that what both know by `name` has failed, and why. Does not wait. */
 void watch_tell_failure(struct watch *watch, int rank, const char *name, shoal_status failure,
                         const char *text);
 
-/* Says to all that this rank needs nothing more from them. */
+/* Tells all ranks that this one needs nothing more from them. */
 void watch_leave(struct watch *watch);
 
 /*
- * Before watch_leave, on all ranks: those that have left are watched on, until watch_stop. watch_is_gone says whether
- * the process of one that has left has ended since, or its host cannot be reached.
+ * Call on all ranks before watch_leave. Ranks that have left are then still watched until watch_stop, and watch_is_gone
+ * says whether the process of one has ended since, or whether its host cannot be reached.
  */
 void watch_keep(struct watch *watch);
 bool watch_is_gone(const struct watch *watch, int rank);
-/* Nobody is told of failures any more, nor is being told when it returns. NULL is allowed. */
+/* After this, options.hear is not called any more, and no call of it is running. NULL is allowed. */
 void watch_hush(struct watch *watch);
 
 #endif
