@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding overlaps among many buffers in one pass over them, sorted. */
+/* Finds overlaps among many buffers: sorts them by address, then makes one pass. */
 #include "comm/apart.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static int compare_intervals(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* How far the buffers reach that were seen so far: the farthest, and the farthest of another part than that. */
+/* Of the buffers seen so far: the one that ends last, and the one that ends last among those with another number. */
 struct reach {
     struct apart_interval first;
     struct apart_interval second;
@@ -31,7 +31,7 @@ static void extend(struct reach *reach, const struct apart_interval *interval)
     }
 }
 
-/* One of another part that reaches into the interval; NULL: none. */
+/* A buffer with another number that overlaps the interval; NULL: none. */
 static const struct apart_interval *find_overlap(const struct reach *reach,
                                                  const struct apart_interval *interval)
 {
@@ -40,7 +40,7 @@ static const struct apart_interval *find_overlap(const struct reach *reach,
     return other->end > interval->begin ? other : NULL;
 }
 
-/* What one part writes, no other may write or read: parts have no order. Sorted, so that a pass finds it. */
+/* Parts are read and written in no order, so what one part writes, no other part may read or write. */
 shoal_status apart_check(const char *what, struct apart_interval *intervals, size_t n)
 {
     struct reach all = {.first = {.number = SIZE_MAX}, .second = {.number = SIZE_MAX}};

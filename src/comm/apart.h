@@ -12,11 +12,12 @@
 struct apart_interval {
     uintptr_t begin;
     uintptr_t end;
-    size_t number; /* whose it is; those of one number may overlap */
+    size_t number; /* the part that it belongs to; buffers of one part may overlap */
     bool is_written;
 };
 
-/* Sorts them. SHOAL_ERR_INVALID, "WHAT 0 and 2 overlap", when one that is written touches another number's. */
+/* Sorts the intervals. SHOAL_ERR_INVALID, "WHAT 0 and 2 overlap, and one is written", if a buffer that is written
+   overlaps one with another number. */
 shoal_status apart_check(const char *what, struct apart_interval *intervals, size_t n);
 
 #endif

@@ -23,7 +23,8 @@ enum place {
     PLACE_IN_SEND  /* recv is this rank's block of send */
 };
 
-/* Where they may coincide: one block and one block, or the one block and the rank's among all. */
+/* Where send and recv may coincide. If both have one block or both have all, they may be the same buffer; otherwise
+   the one block may be this rank's block of the other buffer. */
 static enum place place_of(const struct collective *call)
 {
     const struct collective_row *row = &collective_rows[call->kind];
@@ -116,7 +117,7 @@ static shoal_status fail_count(const struct collective *call, size_t count, int 
                      collective_rows[call->kind].name, count, shoal_dtype_name(call->dtype), n_ranks);
 }
 
-/* Buffers that only the root has. */
+/* Leaves out the buffers that only the root needs, on other ranks. */
 static void leave_out_others(const struct transport_peers *peers, const struct collective *call,
                              struct extent *extent)
 {
@@ -136,7 +137,7 @@ static shoal_status measure_piece(const struct transport_peers *peers, const str
     size_t n_ranks = (size_t)peers->n_ranks;
     size_t bytes;
     size_t all_bytes;
-    /* Half of the addresses, so that ends of buffers can be computed. */
+    /* At most half of the address space, so that the ends of buffers can be computed. */
     if (__builtin_mul_overflow(piece->count, dtype_bytes(call->dtype), &bytes) ||
         __builtin_mul_overflow(bytes, n_ranks, &all_bytes) || all_bytes > SIZE_MAX / 2) {
         return fail_count(call, piece->count, peers->n_ranks);
@@ -206,7 +207,7 @@ static size_t list_intervals(const struct transport_peers *peers, const struct c
     for (size_t i = 0; i < call->n_pieces; i++) {
         const struct collective_piece *piece = &call->pieces[i];
         struct extent extent = {0};
-        (void)measure_piece(peers, call, piece, &extent); /* it was right before */
+        (void)measure_piece(peers, call, piece, &extent); /* has succeeded for this piece before */
         if (extent.send_bytes > 0 && call->kind != COLLECTIVE_BROADCAST) {
             uintptr_t begin = (uintptr_t)piece->send;
             intervals[n++] =
@@ -251,7 +252,7 @@ struct side {
     const size_t *counts; /* NULL: `count` each */
     size_t count;
     bool has_all; /* a block per rank; otherwise one, this rank's */
-    bool is_used; /* on this rank */
+    bool is_used; /* this rank reads or writes it */
 };
 
 static struct side describe_side(const struct transport_peers *peers, const struct collective *call,
@@ -269,7 +270,8 @@ static struct side describe_side(const struct transport_peers *peers, const stru
                          .is_used = !is_roots || peers->rank == call->root};
 }
 
-/* Block `rank` of a side; without bytes where there is none. `at`: bytes of the blocks before, moved on. */
+/* Finds block `rank` of a side; it is empty if the side has none. *at is the offset of the block, and is moved
+   behind it. */
 static shoal_status find_block(const struct transport_peers *peers, const struct collective *call,
                                const struct side *side, int rank, size_t *at,
                                struct apart_interval *block_out)
@@ -293,7 +295,7 @@ static shoal_status find_block(const struct transport_peers *peers, const struct
     return SHOAL_OK;
 }
 
-/* Whether what a rank writes may lie where the block is that it comes from. */
+/* Whether block `rank` of recv may be the same memory as block `rank` of send. */
 static bool may_coincide(const struct transport_peers *peers, const struct collective *call, int rank)
 {
     return call->kind == COLLECTIVE_ALL_TO_ALL ? !call->send_counts : rank == peers->rank;
@@ -377,7 +379,7 @@ static __attribute__((noinline)) shoal_status check_others(const struct transpor
 
 shoal_status buffers_check(const struct transport_peers *peers, const struct collective *call, bool is_list)
 {
-    /* The plain calls, of which the small ones are counted in nanoseconds, pay for nothing else. */
+    /* Small plain calls take less than a microsecond, so they do not pay for the checks of others. */
     bool is_plain = !is_list && !call->send_counts && !call->send_blocks && !call->recv_blocks;
     return is_plain ? check_piece(peers, call, call->pieces) : check_others(peers, call, is_list);
 }

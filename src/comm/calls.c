@@ -15,24 +15,24 @@
 #include "comm/p2p.h"
 #include "comm/world.h"
 
-/* What messages are known by: no group's name begins so. */
+/* Keys of messages begin with this. No group's key does. */
 #define KEY_MARK "\x1e"
 #define KEY_BYTES 64
 
-/* Messages that nobody was waiting for are kept, but no more than so many. */
+/* How many messages are kept of calls that this rank is not in yet. */
 #define NOTES_KEPT 64
 
-/* A rank has given a call up. */
+/* A message: a rank has given up a call. */
 struct call_note {
     struct call_note *next;
     uint32_t number;
     uint64_t round;
     int rank;
-    uint32_t n_over; /* meetings that it had taken part in by then */
+    uint32_t n_over; /* how many meetings of the call were over for that rank */
     char text[ERROR_TEXT_BYTES];
 };
 
-static _Thread_local struct world_call *current; /* of this thread; NULL: it makes none */
+static _Thread_local struct world_call *current; /* that this thread makes; NULL: none */
 
 uint32_t world_next_call(struct shoal_world *world)
 {
@@ -44,7 +44,7 @@ uint32_t world_next_call(struct shoal_world *world)
 
 /* Failing ---------------------------------------------------------------------------------------------- */
 
-/* Under the mutex, like the next two. False of NULL and of a group that was closed: it is not looked at. */
+/* Under the mutex, like the next two. False if the group is NULL, or was closed: then it may be freed already. */
 static bool has_member(const struct groups *groups, const struct shoal_group *group, int rank)
 {
     int i = 0;
@@ -68,7 +68,7 @@ static bool is_about(const struct groups *groups, const struct call_note *note, 
     return is_member;
 }
 
-/* Poisoning does not block. */
+/* Fails the call and its groups that have the rank as a member. Poisoning does not block. */
 static void fail(struct groups *groups, struct world_call *call, const struct call_note *note)
 {
     call->was_given_up = true;
@@ -109,7 +109,7 @@ void world_call_end(struct world_call *call)
     (void)pthread_mutex_unlock(&groups->mutex);
 }
 
-/* What was heard before it is heeded now: groups need not fail for it. */
+/* A message that came before is found here, and no group needs to fail. */
 shoal_status world_call_meet(struct shoal_group *const *met, size_t n_met)
 {
     struct world_call *call = current;
@@ -169,7 +169,8 @@ void world_call_give_up(const struct world_call *call, const char *text)
 
 /* Hearing ---------------------------------------------------------------------------------------------- */
 
-/* Under the mutex: the place of the note of that call and rank, or of the last one if there are many; NULL: of a new one. */
+/* Under the mutex. Finds the note of that call and rank, or the oldest note if there are NOTES_KEPT: it is replaced.
+   NULL: there is room for a new one. */
 static struct call_note **find_place(struct groups *groups, uint32_t number, int rank)
 {
     struct call_note **link = &groups->notes;
@@ -184,7 +185,8 @@ static struct call_note **find_place(struct groups *groups, uint32_t number, int
     return *link ? link : NULL;
 }
 
-/* The newest first; of a call that a rank gives up again and again only the last. NULL: no memory. */
+/* Puts a note at the head of the list. If a rank gives up a call again and again, only the last note is kept. NULL: no
+   memory. */
 static struct call_note *keep_note(struct groups *groups, const struct call_note *told, const char *text)
 {
     struct call_note **place = find_place(groups, told->number, told->rank);

@@ -26,20 +26,21 @@ struct world_call {
     shoal_world *world;
     uint32_t number;
     uint64_t round;             /* how often it was made, this time included */
-    shoal_group *const *groups; /* on which others are met now; NULL among them are none */
+    shoal_group *const *groups; /* on which this rank meets others now; entries may be NULL */
     size_t n_groups;
-    uint32_t n_meetings;         /* that were begun, */
-    uint32_t n_over;             /* and that ended well */
-    bool was_given_up;           /* by another rank; */
-    char text[ERROR_TEXT_BYTES]; /* why */
+    uint32_t n_meetings;         /* how many meetings were begun */
+    uint32_t n_over;             /* how many of them are over */
+    bool was_given_up;           /* another rank has given up the call */
+    char text[ERROR_TEXT_BYTES]; /* its reason */
     struct world_call *next;
-    struct world_call *outer; /* of the thread */
+    struct world_call *outer; /* the call that this thread made before, in which this one is nested */
 };
 
-/* 1, 2, 3, ... in each world. */
+/* Numbers the calls of a world: 1, 2, 3, ... */
 uint32_t world_next_call(shoal_world *world);
 
-/* The thread's call from now on, until it ends; world, number and round are set. Meets nobody yet. */
+/* Makes `call` the thread's current call until world_call_end. The caller has set world, number and round. Meets
+   nobody yet. */
 void world_call_begin(struct world_call *call);
 void world_call_end(struct world_call *call);
 
@@ -51,10 +52,10 @@ void world_call_end(struct world_call *call);
  * group has failed, and the caller must not meet anybody.
  */
 shoal_status world_call_meet(shoal_group *const *groups, size_t n_groups);
-/* Whether the meeting was a good one: who gives the call up later has met the others there. */
+/* Ends the meeting. was_good: it succeeded, so a member that gives up the call later has completed it. */
 void world_call_part(bool was_good);
 
-/* Tells the other ranks, and waits for none of them. Leaves the thread's error text as it is. */
+/* Tells all other ranks that this rank gives up the call, and waits for none of them. Keeps the thread's error text. */
 void world_call_give_up(const struct world_call *call, const char *text);
 
 #endif

@@ -28,7 +28,7 @@ static shoal_status check_reduce(const struct collective *call, bool has_factor)
                          collective_rows[call->kind].name);
     }
     shoal_status status = kernel_reduce_check(call->reduce, call->dtype);
-    /* Not "not offered": there is none of that number. */
+    /* Another text than for an operator that the dtype does not have: there is no operator with this number. */
     if (status != SHOAL_OK && ((int)call->reduce < 0 || (int)call->reduce > (int)SHOAL_PREMUL_SUM)) {
         return error_set(SHOAL_ERR_INVALID, "%s: %d is not a reduce operator",
                          collective_rows[call->kind].name, (int)call->reduce);
@@ -36,7 +36,7 @@ static shoal_status check_reduce(const struct collective *call, bool has_factor)
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", collective_rows[call->kind].name);
 }
 
-/* Everything but the pieces. `pieces` is set. */
+/* Checks everything but the buffers. `pieces` is set. */
 static shoal_status check_call(shoal_group *group, const struct collective *call, bool has_factor)
 {
     const struct collective_row *row = &collective_rows[call->kind];
@@ -57,7 +57,7 @@ static shoal_status check_call(shoal_group *group, const struct collective *call
     return SHOAL_OK;
 }
 
-/* What all calls end in. `work_out` as given; blocking calls have none. */
+/* How a call is submitted. Blocking calls have no work_out. */
 struct ending {
     bool is_start;
     bool has_factor;
@@ -73,7 +73,7 @@ static struct ending starting(shoal_work **work_out)
     return (struct ending){.is_start = true, .work_out = work_out};
 }
 
-/* `call` with its pieces in place. */
+/* Submits a call whose `pieces` are set. */
 static shoal_status submit_pieces(shoal_group *group, struct collective *call, struct ending ending)
 {
     TRY(check_call(group, call, ending.has_factor));
@@ -89,7 +89,7 @@ static shoal_status submit_pieces(shoal_group *group, struct collective *call, s
     return lane_start(group->lane, call, ending.hooks, ending.work_out);
 }
 
-/* One piece: call->single. */
+/* Submits a call of one piece, call->single. */
 static shoal_status submit(shoal_group *group, struct collective *call, struct ending ending)
 {
     error_clear();
@@ -98,7 +98,7 @@ static shoal_status submit(shoal_group *group, struct collective *call, struct e
     return submit_pieces(group, call, ending);
 }
 
-/* With counts per rank. */
+/* Submits a call with counts per rank. */
 static shoal_status submit_v(shoal_group *group, struct collective *call, struct ending ending)
 {
     error_clear();
@@ -423,7 +423,7 @@ uint32_t collectives_next_root(shoal_group *group)
 
 /* With a purpose --------------------------------------------------------------------------------------- */
 
-/* A factor is part of the call here. */
+/* For callers that give a factor in the call itself. */
 static struct ending with_factor(const struct collective *call, struct ending ending)
 {
     ending.has_factor = call->reduce == SHOAL_PREMUL_SUM;

@@ -21,13 +21,14 @@ struct work_hooks; /* comm/work.h */
  */
 shoal_status collectives_run(shoal_group *group, struct collective *call);
 shoal_status collectives_start(shoal_group *group, struct collective *call, shoal_work **work_out);
-/* With a list of parts in place of `single`. */
+/* The same collectives with a list of parts in place of `single`. */
 shoal_status collectives_run_list(shoal_group *group, struct collective *call, const shoal_part *parts,
                                   size_t n_parts);
 shoal_status collectives_start_list(shoal_group *group, struct collective *call, const shoal_part *parts,
                                     size_t n_parts, shoal_work **work_out);
 
-/* Either, with functions that are called at the end; hooks: NULL for none. */
+/* Starts a call with a list, or without if n_parts is 0, and with functions that are called at its end. hooks may be
+   NULL. */
 shoal_status collectives_start_with(shoal_group *group, struct collective *call, const shoal_part *parts,
                                     size_t n_parts, const struct work_hooks *hooks, shoal_work **work_out);
 

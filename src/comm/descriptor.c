@@ -184,7 +184,7 @@ static shoal_status check_fields(const shoal_collective *call)
 
 /* Calls ------------------------------------------------------------------------------------------------ */
 
-/* What the lane gets; the lists stay the caller's. */
+/* Converts a descriptor to what a lane takes. Lists stay the caller's. */
 static struct collective translate(const shoal_collective *call)
 {
     const struct kind *kind = &kinds[call->kind];
@@ -214,7 +214,7 @@ static shoal_status read_descriptor(const shoal_collective *given, shoal_collect
     return check_fields(call_out);
 }
 
-/* Who waits for the end needs no call. */
+/* A blocking call has no hooks: its caller knows when it ends. */
 static shoal_status check_no_hooks(const shoal_collective *call)
 {
     const char *name = call->on_done   ? "on_done"

@@ -6,7 +6,8 @@
  *    "groups": [{"key": "world", "ranks": [0, 1], "tag": "", "sequence": 7, "unfinished": 1,
  *                "failure": null | {"status": "SHOAL_ERR_PEER", "text": "..."},
  *                "calls": [{"op": "all_reduce", "sequence": 6, "dtype": "f32", "count": 1024, "bytes": 4096,
- *                           "for": "gather of" | null, "unit": "layers.0" | null, "reduce": "sum" | null, "root": 1 | null, "algorithm": "oneshot" | null,
+ *                           "for": "gather of" | null, "unit": "layers.0" | null, "reduce": "sum" | null,
+ *                           "root": 1 | null, "algorithm": "oneshot" | null,
  *                           "issue_ns": ..., "start_ns": ... | null, "end_ns": ... | null,
  *                           "state": "done", "status": "SHOAL_OK"}, ...],
  *                "n_streams": 1,
@@ -68,7 +69,7 @@ static shoal_status put(struct writer *writer, const char *text, size_t bytes)
     return SHOAL_OK;
 }
 
-/* At most 255 characters. */
+/* Writes at most 255 characters. */
 __attribute__((format(printf, 2, 3))) static shoal_status put_format(struct writer *writer,
                                                                      const char *format, ...)
 {
@@ -101,7 +102,7 @@ static shoal_status put_string(struct writer *writer, const char *text)
     return put(writer, "\"", 1);
 }
 
-/* `text` NULL: null. */
+/* Writes null if `text` is NULL. */
 static shoal_status put_member(struct writer *writer, const char *name, const char *text)
 {
     TRY(put_format(writer, ", \"%s\": ", name));
@@ -143,7 +144,7 @@ static int64_t ticks_to_ns(const struct scale *scale, uint64_t ticks)
     return scale->begin_ns + (int64_t)(share * (double)(scale->now_ns - scale->begin_ns));
 }
 
-/* 0: null. */
+/* Writes null if `ticks` is 0. */
 static shoal_status put_time(struct writer *writer, const char *name, const struct scale *scale,
                              uint64_t ticks)
 {
@@ -212,7 +213,7 @@ static shoal_status put_calls(struct writer *writer, const struct shoal_group *g
 
 /* Streams ---------------------------------------------------------------------------------------------- */
 
-/* So many streams of point to point are shown, those with pending messages first. */
+/* How many streams of point to point are shown; those with pending messages come first. */
 #define SHOWN_STREAMS 32
 
 /* dtype, count and issue_ns are those of the first pending message. */

@@ -29,15 +29,15 @@
 #include "sharedmem/regions.h"
 
 #define TAG_CHARACTERS 64
-/* Of the word by which a lane is known, with the numbers that are added to it. */
+/* Room for the word of a lane and the numbers that are added to it. */
 #define WORD_CHARACTERS 64
-/* Longer lists of ranks are named by a hash: keys are parts of names that servers keep. */
+/* A longer list of ranks becomes a hash in the key, because keys are parts of names that servers keep. */
 #define LIST_CHARACTERS 160
-/* Of ranks in error texts. */
+/* Room for a list of ranks in error texts. */
 #define TEXT_CHARACTERS 96
-/* Between two looks whether those who walk over the groups are done. */
+/* Between two checks whether other threads still walk over the groups. */
 #define WALK_NAP_NS 1000000
-/* Lanes of lanes of groups. */
+/* How deep lanes over lanes may be nested. */
 #define MAX_LANE_DEPTH 3
 /* What the names of a group's segments end with, from their first space on: by its key. */
 #define SEGMENT_SUFFIX " of group %s"
@@ -45,7 +45,7 @@
 
 /* Lists of ranks as text ------------------------------------------------------------------------------- */
 
-/* "0,1,2". Returns whether all of it fitted; otherwise it ends in "...". */
+/* Writes "0,1,2". Returns false if it did not fit; it then ends in "...". */
 static bool write_ranks(const int *ranks, int n_ranks, char *text, size_t text_bytes)
 {
     size_t used = 0;
@@ -60,7 +60,7 @@ static bool write_ranks(const int *ranks, int n_ranks, char *text, size_t text_b
     return true;
 }
 
-/* All ranks of the world in order, which have a name without numbers: it does not grow with the world. */
+/* Whether these are all ranks of the world in order. Their name has no numbers, so it does not grow with the world. */
 static bool is_all_in_order(const struct shoal_world *world, const int *ranks, int n_ranks)
 {
     for (int i = 0; i < n_ranks; i++) {
@@ -87,7 +87,7 @@ static char *create_key(const struct shoal_world *world, const int *ranks, int n
     return mem_copy_string(key);
 }
 
-/* [0,1] tag "x"; many ranks are cut. */
+/* Makes the text [0,1] tag "x". A long list of ranks is cut. */
 static char *create_name(const int *ranks, int n_ranks, const char *tag)
 {
     char list[TEXT_CHARACTERS];
@@ -138,7 +138,7 @@ static shoal_status check_ranks(const struct shoal_world *world, const int *rank
                              ranks[i], text, world->n_ranks);
         }
     }
-    /* Ranks lie in a range, so that one mark for each finds those that come twice. */
+    /* One mark for each rank of the world finds ranks that are listed twice. */
     char *is_seen = mem_alloc_zeroed((size_t)world->n_ranks, 1);
     if (!is_seen) {
         return SHOAL_ERR_NO_MEMORY;
@@ -180,7 +180,7 @@ static shoal_status check_member(void *context, int group_rank)
 {
     struct shoal_group *group = context;
     shoal_status status = world_check_rank(group->world, group->ranks[group_rank]);
-    /* Who has closed its world may have done so because another died: that one is the reason. */
+    /* A rank may have closed its world because another one died. If one has died, that is the reason to report. */
     for (int i = 0; status != SHOAL_OK && i < group->peers.n_ranks; i++) {
         if (members_state(group->world->members, group->ranks[i]) == MEMBER_DEAD) {
             return world_check_rank(group->world, group->ranks[i]);
@@ -253,7 +253,7 @@ static shoal_status check_parent(void *context)
     return group_failure(group->parent);
 }
 
-/* Nobody keeps the group any more. */
+/* Called when the last reference to the group is gone. */
 static void destroy_group(struct closable *closable)
 {
     struct shoal_group *group = (struct shoal_group *)closable;
@@ -273,7 +273,7 @@ static void free_group(struct shoal_group *group, const char *what)
     if (!group) {
         return;
     }
-    /* What is cancelled below may call back, and must not start anything here. */
+    /* Callbacks of what is cancelled below must not start anything on this group. */
     closable_shut(&group->closable);
     p2p_free(group_p2p(group), what);
     /* Relaxed: nobody uses the group any more. */
@@ -286,13 +286,13 @@ static void free_group(struct shoal_group *group, const char *what)
     closable_close(&group->closable);
 }
 
-/* What a group is known by. */
+/* What identifies a group. */
 struct identity {
     const int *ranks;
     int n_ranks;
-    /* Of the program's groups. */
+    /* For groups of the program. */
     const char *tag;
-    /* Of lanes. */
+    /* For lanes. */
     struct shoal_group *parent;
     const char *word;
 };
@@ -306,7 +306,7 @@ static void create_texts(struct shoal_group *group, const struct identity *ident
         group->name = create_name(identity->ranks, identity->n_ranks, identity->tag);
         return;
     }
-    /* The parent's key is no other group's, and no tag holds the mark: nor is any of these. */
+    /* No other group has the parent's key, and no tag contains the mark. So the lane's key is unique too. */
     group->tag = join(parent->tag, GROUP_LANE_MARK, identity->word);
     group->key = join(parent->key, GROUP_LANE_MARK, identity->word);
     group->name = join(parent->name, ", lane ", identity->word);
@@ -352,7 +352,7 @@ shoal_status group_choose_transport(struct shoal_group *group)
     return SHOAL_OK;
 }
 
-/* Arguments are good, and there is no such group yet. */
+/* Makes a group. The arguments were checked, and there is no such group yet. */
 static shoal_status create_group(struct shoal_world *world, const struct identity *identity,
                                  struct shoal_group **group_out)
 {
@@ -406,7 +406,8 @@ struct groups *groups_create(void (*dump)(struct shoal_world *world))
     return groups;
 }
 
-/* The handle of a closed group tells so until as many others were closed after it. NULL only forgets the oldest. */
+/* Keeps a closed group, so that calls with its handle get an error, until GROUPS_CLOSED_KEPT others were closed. If
+   `group` is NULL, the oldest is only forgotten. */
 static void keep_closed(struct groups *groups, struct shoal_group *group)
 {
     struct shoal_group **place = &groups->closed[groups->n_closed++ % GROUPS_CLOSED_KEPT];
@@ -427,7 +428,8 @@ void groups_close(struct groups *groups)
     groups->first = NULL;
     groups->is_closed = true;
     (void)pthread_mutex_unlock(&groups->mutex);
-    /* What one group cancels may call back, and find that another was closed before: all handles stay meanwhile. */
+    /* Callbacks of what one group cancels may use the handle of another that was closed before. So all handles stay
+       valid meanwhile. */
     for (struct shoal_group *group = first; group; group = group->next) {
         closable_ref(&group->closable);
     }
@@ -540,7 +542,8 @@ shoal_status groups_remove(struct groups *groups, struct shoal_group *ancestor, 
     return SHOAL_OK;
 }
 
-/* The group or lane over it that follows on `before`, from the first if that is NULL; NULL: none does. */
+/* Returns the next among the group and the lanes over it, after `before`; the first if that is NULL. NULL: there is
+   none. */
 static struct shoal_group *next_of(struct groups *groups, const struct shoal_group *ancestor,
                                    const struct shoal_group *before)
 {
@@ -595,7 +598,7 @@ static shoal_status find_or_create(struct shoal_world *world, const struct ident
                                    struct shoal_group **group_out)
 {
     struct groups *groups = world->groups;
-    if (groups->is_closed) { /* a callback of what the world cancels */
+    if (groups->is_closed) { /* called by a callback of what the world cancels */
         return error_set(SHOAL_ERR_STATE, "the world is being closed");
     }
     for (struct shoal_group *group = groups->first; group; group = group->next) {
@@ -653,7 +656,7 @@ shoal_status group_create_lane(struct shoal_group *parent, int first, int n_rank
     TRY(group_check_open(parent));
     char full_word[WORD_CHARACTERS];
     bool has_all = first == 0 && n_ranks == parent->peers.n_ranks;
-    /* Parts of a parent differ in where they begin and how long they are. */
+    /* Lanes over different parts of a parent get different words: they have the part's place and length. */
     int length = has_all ? snprintf(full_word, sizeof full_word, "%s", word)
                          : snprintf(full_word, sizeof full_word, "%s %d+%d", word, first, n_ranks);
     if (length < 0 || (size_t)length >= sizeof full_word || lane_depth(parent) >= MAX_LANE_DEPTH) {
@@ -665,8 +668,8 @@ shoal_status group_create_lane(struct shoal_group *parent, int first, int n_rank
     const struct identity identity = {
         .ranks = parent->ranks + first, .n_ranks = n_ranks, .parent = parent, .word = full_word};
     TRY(obtain_group(parent->world, &identity, lane_out));
-    /* Relaxed: whoever fails the parent later on this thread sees it, and who does so at this moment on another thread
-       may have come before. */
+    /* Relaxed: a failure of the parent on this thread, later, sees it. One on another thread at this moment might as
+       well have come before. */
     atomic_store_explicit(&parent->has_lanes, true, memory_order_relaxed);
     return SHOAL_OK;
 }
@@ -714,7 +717,7 @@ void group_unref(shoal_group *group)
 
 void group_hold(shoal_group *group)
 {
-    /* Relaxed, here and below: a number for an error. Who closes a group comes after whoever used it. */
+    /* Relaxed, here and below: the number is only used to refuse a close, which comes after all uses. */
     atomic_fetch_add_explicit(&group->n_users, 1, memory_order_relaxed);
 }
 
@@ -743,7 +746,7 @@ bool group_has_symmetric(const shoal_group *group, const void *data, size_t byte
 {
     const struct transport_peers *peers = &group->peers;
     if (!group->world) {
-        return true; /* a stand-in: the call that comes next says so */
+        return true; /* a stand-in: the next call on it fails and says so */
     }
     struct regions *regions = group->world->regions;
     if (!regions || !group_has_peers(group) || peers->n_ranks == 1 || bytes == 0) {

@@ -26,7 +26,7 @@ struct shoal_world;
 #define GROUP_LANE_MARK "\x1f"
 
 struct shoal_group {
-    struct closable closable; /* first: what keeps a group beyond its world looks at this alone */
+    struct closable closable; /* first: holders of a group that outlive its world only use this */
     struct shoal_world *world;
     /*
      * Set for a lane: the group over which FSDP, DDP or a checkpoint has made it. A lane has the timeout of its parent
@@ -42,19 +42,19 @@ struct shoal_group {
     struct lane *lane;
     struct recorder *recorder;
     struct p2p *_Atomic p2p;     /* made at first use */
-    pthread_mutex_t p2p_connect; /* who makes it */
-    _Atomic bool was_told;       /* the log, that it has failed */
-    _Atomic bool has_lanes;      /* it is a parent */
+    pthread_mutex_t p2p_connect; /* held by the thread that makes it */
+    _Atomic bool was_told;       /* the log has the failure of the group */
+    _Atomic bool has_lanes;      /* it is the parent of lanes */
     _Atomic bool has_spread;     /* the other members were told that it has failed */
     _Atomic double own_timeout_s;
     const _Atomic double *timeout_s; /* its own, or that of the outermost parent */
     _Atomic uint32_t n_roots;        /* collectives_next_root */
     _Atomic uint32_t n_users;        /* group_hold */
-    _Atomic bool is_closing;         /* who has set it may close */
-    bool has_left;                   /* the members will not meet again; of whoever closes */
+    _Atomic bool is_closing;         /* the thread that has set it may close the group */
+    bool has_left;                   /* the members will not meet again; used by the thread that closes */
     bool has_heard; /* aborted, or said to have failed by another member; under the groups' mutex */
     _Atomic uint64_t generation; /* find_generation; 0: not known yet */
-    struct shoal_group *next;    /* of the world's */
+    struct shoal_group *next;    /* in the world's list */
 };
 
 /* SHOAL_OK, or SHOAL_ERR_STATE: the group was closed. Cheap: one load. */
@@ -70,7 +70,7 @@ static inline shoal_status group_check_open(const struct shoal_group *group)
 struct groups *groups_create(void (*dump)(struct shoal_world *world));
 /* Frees all groups, which are idle or poisoned; lanes are joined. What servers hear afterwards is forgotten. */
 void groups_close(struct groups *groups);
-/* Closes; no server knows of it any more. */
+/* Closes the groups and frees the list. No server may call groups_hear any more. */
 void groups_free(struct groups *groups);
 
 /*
@@ -80,14 +80,14 @@ void groups_free(struct groups *groups);
  */
 shoal_status group_choose_transport(struct shoal_group *group);
 
-/* On the rank whose server holds them: the names of the group's segments, and its generation, are forgotten. Whoever has
-   mapped a segment keeps it. */
+/* Makes this rank's server forget the names of the group's segments and its generation, if it holds them. Mapped
+   segments stay valid. */
 shoal_status group_drop_names(struct shoal_group *group, int64_t deadline_ns);
 
 /* The deadline of an operation that starts now. */
 int64_t group_deadline(const struct shoal_group *group);
 
-/* Its point to point, or NULL when that was never used. */
+/* The group's point to point; NULL if it was never used. */
 static inline struct p2p *group_p2p(struct shoal_group *group)
 {
     /* Acquire: pairs with the exchange by which comm/p2p.c shows a finished object. */

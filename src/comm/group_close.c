@@ -29,7 +29,7 @@
 #include "comm/p2p.h"
 #include "comm/world.h"
 
-/* Between two looks at what another thread is about to finish. */
+/* Between two checks whether other threads have finished. */
 #define NAP_NS 200000
 
 enum step {
@@ -69,12 +69,12 @@ static shoal_status close_together(struct shoal_group *group)
     TRY(meet(group, STEP_ARRIVE));
     TRY(groups_each_of(group, finish_started, clock_deadline_after(part_timeout(&group->part) / 2)));
     FAIL_POINT("group close met");
-    /* Names that stayed would give the next group of this name the memory of this one. */
+    /* Otherwise the next group of this name would get the memory of this one. */
     TRY(groups_each_of(group, group_drop_names, group_deadline(group)));
     return meet(group, STEP_LEAVE);
 }
 
-/* With the failure's text as the thread's. */
+/* The thread's error text is that of the failure. */
 static void close_alone(struct shoal_group *group, shoal_status failure)
 {
     char text[ERROR_TEXT_BYTES];
@@ -82,7 +82,7 @@ static void close_alone(struct shoal_group *group, shoal_status failure)
     /* Members that have not connected yet will not find the failure in shared memory any more: they are told. */
     group_poison(group, failure, text);
     groups_keep_failure(group->world->groups, group, failure, text);
-    /* Names that stay do no harm: whoever makes the group again finds it failed. */
+    /* A failure here does no harm: a member that makes the group again finds it failed. */
     (void)groups_each_of(group, group_drop_names, group_deadline(group));
     error_clear();
 }
@@ -108,7 +108,8 @@ static shoal_status check_closable(struct shoal_group *group)
     return SHOAL_OK;
 }
 
-/* The members have met for the last time, or do not meet any more: what is left to do needs none of them. */
+/* Closes the group together with the members, or alone if it has failed. What is left to do afterwards needs no
+   member. */
 static shoal_status leave_members(struct shoal_group *group)
 {
     shoal_status failure = group_failure(group);
@@ -123,7 +124,7 @@ static shoal_status leave_members(struct shoal_group *group)
 
 static shoal_status close_group(struct shoal_group *group)
 {
-    /* A close that is repeated must not meet members that have freed their parts. */
+    /* If a close is repeated after members have freed their parts, it must not wait for them. */
     if (!group->has_left) {
         TRY(leave_members(group));
     }
@@ -137,19 +138,20 @@ shoal_status shoal_group_close(shoal_group *group)
         return SHOAL_OK;
     }
     TRY(check_closable(group));
-    /* Acquire: pairs with the release below; a close that is repeated sees how far the last one came. */
+    /* Acquire: pairs with the release below. A repeated close sees how far the last one came. */
     if (atomic_exchange_explicit(&group->is_closing, true, memory_order_acquire)) {
         return error_set(SHOAL_ERR_STATE, "group_close: another thread is closing group %s", group->name);
     }
     group_ref(group);
     shoal_status status = close_group(group);
     if (status != SHOAL_OK) {
-        /* It can be tried again. Who comes after a close that went well, having found the group open, must not. */
+        /* The close may be tried again. After a successful one the flag stays set, for threads that found the group
+           open. */
         atomic_store_explicit(&group->is_closing, false, memory_order_release);
     }
     group_unref(group);
     if (status == SHOAL_OK) {
-        error_clear(); /* what was cancelled has left its text on this thread */
+        error_clear(); /* operations that were cancelled have set this thread's text */
     }
     return status;
 }

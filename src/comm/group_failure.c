@@ -23,7 +23,7 @@
 
 shoal_status group_failure(struct shoal_group *group)
 {
-    /* The lane asks the parent. */
+    /* lane_failure includes failures of the parent. */
     TRY(lane_failure(group->lane));
     return p2p_failure(group_p2p(group));
 }
@@ -36,7 +36,8 @@ static void fail_here(struct shoal_group *group, shoal_status status, const char
     p2p_poison(group_p2p(group), status, text);
 }
 
-/* The first reason that is known here, if the members must hear of it: once. SHOAL_OK: they need not. */
+/* Returns the first reason that is known here, once, so that the members are told. SHOAL_OK: there is nothing to
+   tell. */
 static shoal_status take_to_tell(struct shoal_group *group, char text[ERROR_TEXT_BYTES])
 {
     shoal_status status = group->world->client ? group_failure(group) : SHOAL_OK;
@@ -47,7 +48,7 @@ static shoal_status take_to_tell(struct shoal_group *group, char text[ERROR_TEXT
     return must_tell ? status : SHOAL_OK;
 }
 
-/* Needs nothing of the group that goes when it is closed. */
+/* Only uses what stays when the group is closed. */
 static void tell_members(struct shoal_group *group, shoal_status status, const char *text)
 {
     for (int i = 0; status != SHOAL_OK && i < group->peers.n_ranks; i++) {
@@ -57,7 +58,7 @@ static void tell_members(struct shoal_group *group, shoal_status status, const c
     }
 }
 
-/* Leaves the error text as it is. */
+/* Tells the members of a failure, once. Keeps the thread's error text. */
 static void spread(struct shoal_group *group)
 {
     char before[ERROR_TEXT_BYTES];
@@ -72,7 +73,7 @@ void group_poison(struct shoal_group *group, shoal_status status, const char *te
 {
     char copy[ERROR_TEXT_BYTES]; /* the text may be the thread's own */
     if (fork_is_child(group->world->n_forks)) {
-        return; /* what a child gives up is not the ranks' business */
+        return; /* a forked child is no rank: what it gives up does not concern the others */
     }
     (void)snprintf(copy, sizeof copy, "%s", text);
     fail_here(group, status, copy);
@@ -113,7 +114,7 @@ void group_report_failure(struct shoal_group *group)
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     shoal_status status = group->parent ? group_failure(group->parent) : SHOAL_OK;
     if (status != SHOAL_OK) {
-        /* Members that wait for this one on the lane may not be able to see what became of the parent. */
+        /* Members that wait for this rank on the lane may not be able to see that the parent has failed. */
         group_poison(group, status, shoal_error_text());
     } else if (atomic_load_explicit(&group->has_lanes, memory_order_relaxed)) {
         /* Relaxed: see group_create_lane. Members that wait on a lane over this group may not be connected to it. */
@@ -131,7 +132,7 @@ struct news {
     char text[]; /* then the key */
 };
 
-/* Under the mutex. NULL: none has it. */
+/* Under the mutex. Finds the group or lane with this key; NULL: none has it. */
 static struct shoal_group *find_any(struct groups *groups, const char *key)
 {
     struct shoal_group *group = groups->first;
@@ -150,8 +151,8 @@ static struct news *find_news(struct groups *groups, const char *key)
     return news;
 }
 
-/* A program that makes, fails and closes groups for ever does not fill the memory. Who makes a forgotten group again finds
-   out by the timeout of its first call if the other members still know. */
+/* Bounds the memory of a program that makes, fails and closes groups for ever. If a rank makes a forgotten group
+   again and other members still know of the failure, its first call times out. */
 static void drop_oldest_news(struct groups *groups)
 {
     struct news **link = &groups->news;
@@ -202,7 +203,7 @@ void groups_keep_failure(struct groups *groups, const struct shoal_group *group,
     (void)pthread_mutex_unlock(&groups->mutex);
 }
 
-/* On the server's thread. Poisoning does not block, so that it may be done under the mutex. */
+/* Called on the server's thread. Poisoning does not block, so it may be done under the mutex. */
 void groups_hear(void *context, const char *key, shoal_status status, const char *text)
 {
     struct groups *groups = context;

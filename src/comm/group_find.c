@@ -15,7 +15,7 @@
 #include "comm/handles.h"
 #include "shoal/group.h"
 
-/* Before anything is looked at that a fork may have left half done. */
+/* Comes first, because in a forked child other state may be half changed. */
 static shoal_status check_world(const shoal_world *world)
 {
     return world ? world_check(world) : error_set(SHOAL_ERR_INVALID, "world is NULL");
@@ -23,7 +23,7 @@ static shoal_status check_world(const shoal_world *world)
 
 /* Names ------------------------------------------------------------------------------------------------ */
 
-/* Of a name in error texts. */
+/* How a name is shown in error texts. */
 #define NAME_SHOWN "\"%.80s\""
 
 static shoal_status fail_name(const char *name, const char *at)
@@ -40,7 +40,7 @@ static bool is_digit(char character)
     return character >= '0' && character <= '9';
 }
 
-/* Moves on to what comes after the number. */
+/* Reads a rank, and moves *at behind it. */
 static shoal_status read_rank(const char *name, const char **at, int *rank_out)
 {
     const char *start = *at;
@@ -60,7 +60,7 @@ static shoal_status read_rank(const char *name, const char **at, int *rank_out)
     return SHOAL_OK;
 }
 
-/* Reads ranks up to the tag or the end: counts them all, and keeps as many as there is room for. */
+/* Reads ranks up to the tag or the end. Counts all of them, and stores as many as `room` allows. */
 static shoal_status read_ranks(const char *name, int *ranks, size_t room, size_t *n_ranks_out)
 {
     const char *at = name;
@@ -107,7 +107,7 @@ static bool has_hash(const char *name)
     return n_digits > 0 && strncmp(name + n_digits, GROUP_KEY_HASHED, strlen(GROUP_KEY_HASHED)) == 0;
 }
 
-/* No group of this rank has the name, as it is written, yet. */
+/* Makes the group of a name that no group of this rank has yet. */
 static shoal_status create_named(shoal_world *world, const char *name, shoal_group **group_out)
 {
     size_t list_length = strcspn(name, "/");

@@ -11,9 +11,9 @@
 
 #include "comm/group.h"
 
-/* Groups that were closed and whose handles still say so. */
+/* How many closed groups are kept, so that calls with their handles get an error. */
 #define GROUPS_CLOSED_KEPT 64
-/* Groups that have failed and that this rank does not have: the failures of so many are remembered. */
+/* How many failures of groups are remembered that this rank does not have. */
 #define GROUPS_NEWS_KEPT 1024
 
 struct call_note;
@@ -25,18 +25,18 @@ struct groups {
     uint32_t n_walkers;
     struct shoal_group *closed[GROUPS_CLOSED_KEPT]; /* a reference to each; a ring */
     size_t n_closed;
-    _Atomic uint64_t n_generations;          /* that were proposed */
+    _Atomic uint64_t n_generations;          /* how many were proposed */
     void (*dump)(struct shoal_world *world); /* see groups_create */
     _Atomic bool was_dumped;                 /* SHOAL_DUMP: once in a world */
     bool is_closed;
     struct news *news; /* failures of groups that this rank has not made yet, or has closed; newest first */
     size_t n_news;
-    struct world_call *calls; /* calls.h: that are being made, */
-    struct call_note *notes;  /* and that other ranks have given up; newest first */
+    struct world_call *calls; /* calls that are being made (calls.h) */
+    struct call_note *notes;  /* calls that other ranks have given up; newest first */
     uint32_t n_calls;         /* world_next_call */
 };
 
-/* To walk them by `next`, without the mutex; none is closed until groups_end_walk. */
+/* Returns the first group, to be followed by `next` without the mutex. No group is freed until groups_end_walk. */
 struct shoal_group *groups_walk(struct groups *groups);
 void groups_end_walk(struct groups *groups);
 
@@ -64,18 +64,18 @@ static inline bool groups_has(const struct groups *groups, const struct shoal_gr
     return listed != NULL;
 }
 
-/* calls.c, on the server's thread: false if that is no message of its own. */
+/* In calls.c; called on the server's thread. False if the message is not about a call. */
 bool calls_hear(struct groups *groups, const char *key, const char *text);
 void calls_forget(struct groups *groups);
 
-/* group_failure.c: what other members say, by way of this rank's server (bootstrap/server.h). */
+/* In group_failure.c: takes failures that other members report to this rank's server (bootstrap/server.h). */
 void groups_hear(void *groups, const char *key, shoal_status status, const char *text);
-/* Under the mutex: a group that is new here may have failed elsewhere. */
+/* Under the mutex: fails a group that is new here, if another member has reported its failure before. */
 void groups_tell_news(struct groups *groups, struct shoal_group *group);
 void groups_forget_news(struct groups *groups);
-/* Under the mutex: a group that goes, though it went well here, may have failed elsewhere. */
+/* Under the mutex, when a group is freed: remembers a failure that other members have reported. */
 void groups_keep_heard(struct groups *groups, struct shoal_group *group);
-/* Whoever makes a group of this one's ranks and tag again finds it failed: members are no longer told apart. */
+/* Remembers the failure, so that a group that is made again with these ranks and this tag has failed too. */
 void groups_keep_failure(struct groups *groups, const struct shoal_group *group, shoal_status status,
                          const char *text);
 

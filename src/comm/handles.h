@@ -22,24 +22,25 @@ struct owned_list; /* comm/owned.h */
 /* SHOAL_ERR_STATE in a process that was forked off the one that opened the world. */
 shoal_status world_check(const shoal_world *world);
 
-/* What has threads that use groups: closing the world ends it first, while groups still work. */
+/* The list of objects whose threads use groups. Closing the world ends them first, while groups still work. */
 struct owned_list *world_ending(shoal_world *world);
-/* For these: closing the world goes on, and returns the first such failure, unless it fails itself. */
+/* Reports a failure of such an object. Closing the world continues, and returns the first one unless it fails
+   itself. */
 void world_note_failure(shoal_world *world, shoal_status status, const char *text);
 
-/* What ends with the world: after its groups, before their memory. */
+/* The list of objects that end with the world: after its groups, before their memory. */
 struct owned_list *world_owned(shoal_world *world);
 
 /* Groups ----------------------------------------------------------------------------------------------- */
 
-/* In a group's name: what stands for all ranks in order, and what lies between the number of many ranks and their hash. */
+/* In names of groups: the word for all ranks in order, and the word between a number of ranks and their hash. */
 #define GROUP_KEY_WORLD "world"
 #define GROUP_KEY_HASHED " ranks "
 
 /* The group of the world that has this name, or NULL. Not a lane: programs cannot name these. */
 shoal_group *group_find(shoal_world *world, const char *name);
 
-/* For people: [0,1] tag "x". */
+/* The group for error texts: [0,1] tag "x". */
 const char *group_text(const shoal_group *group);
 
 /*
@@ -59,7 +60,7 @@ shoal_status group_create_stand_in(const char *name, int n_ranks, shoal_group **
 /* NULL is allowed. */
 void group_free_stand_in(shoal_group *group);
 
-/* Whoever cannot go on without the group holds it: it cannot be closed until as many have let it go. */
+/* Holds the group: it cannot be closed until every holder has called group_let_go. */
 void group_hold(shoal_group *group);
 void group_let_go(shoal_group *group);
 
@@ -71,14 +72,14 @@ void group_let_go(shoal_group *group);
 shoal_status group_create_lane(shoal_group *parent, int first, int n_ranks, const char *word,
                                shoal_group **lane_out);
 
-/* SHOAL_OK, or the first reason, its own or its parent's, without connecting. */
+/* SHOAL_OK, or the first reason for which the group or its parent has failed. Does not connect. */
 shoal_status group_failure(shoal_group *group);
 /* Every call on the group fails from now on, here and on the other members, which are told without waiting for them. */
 void group_poison(shoal_group *group, shoal_status status, const char *text);
 
 /* False in a world without peers, where memory is the caller's own and nothing is agreed on. */
 bool group_has_peers(const shoal_group *group);
-/* Whether windows can be made on the group. Without them: all_gather, and copy. */
+/* Whether windows can be made on the group. Without them use all_gather, and copy. */
 bool group_has_windows(const shoal_group *group);
 
 /*
@@ -112,9 +113,9 @@ bool group_has_symmetric(const shoal_group *group, const void *data, size_t byte
 
 /* Works ------------------------------------------------------------------------------------------------ */
 
-/* What finishes with the work; whoever waits for a storage waits for this. */
+/* The completion that finishes with the work. Fences of storages wait for it. */
 struct completion *work_completion(shoal_work *work);
-/* Nobody needs to await it any more: shoal_world_close does not warn of it. */
+/* Nobody has to wait for the work: shoal_world_close does not warn about it. */
 void work_forget(shoal_work *work);
 
 #endif

@@ -29,7 +29,7 @@
 #include "comm/recorder.h"
 #include "comm/work.h"
 
-/* So old may a reading of the clock be that a deadline is computed from: some 60 microseconds on most machines. */
+/* A deadline may be computed from a reading of the clock that is this old: about 60 microseconds on most machines. */
 #define CLOCK_FRESH_TICKS 65536
 
 /* How long lane_free waits for threads that a poisoned channel should have let go at once. */
@@ -46,7 +46,7 @@ static shoal_status local_failure(struct lane *lane)
     return error_set(lane->local_status, "%s", lane->local_text);
 }
 
-/* Shows a channel to all, unless the group has failed here meanwhile: then the channel hears of that first. */
+/* Makes the channel visible to all threads. If the group has failed here meanwhile, the channel is poisoned first. */
 static void show_channel(struct lane *lane, struct channel *channel)
 {
     (void)pthread_mutex_lock(&lane->mutex);
@@ -90,31 +90,30 @@ static struct channel *find_channel(struct lane *lane)
     return atomic_load_explicit(&lane->channel, memory_order_acquire);
 }
 
-/* With the thread's error text. */
+/* The thread's error text is the reason. */
 static __attribute__((noinline, cold)) void report_failure(struct lane *lane)
 {
     lane->part.calls->report(lane->part.group);
 }
 
-/* A call finds its group failed already, perhaps by another rank: this rank's record is wanted too. The text is about
-   another call, and says so. */
+/* A call has found its group failed, perhaps by another rank. This rank's flight record is written too, and the text
+   says that the failure came before this call. */
 static __attribute__((noinline, cold)) shoal_status fail_call(struct lane *lane, shoal_status status)
 {
     report_failure(lane);
     return error_prefix(status, "the group has failed before");
 }
 
-/* SHOAL_OK, or why the group has failed. Never connects: who was told by point to point, or failed here, waits for
-   nobody. */
+/* SHOAL_OK, or why the group has failed, here or in point to point. Never connects, so it does not wait. */
 static shoal_status find_failure(struct lane *lane)
 {
     TRY(lane_failure(lane));
-    /* Relaxed: only whether there is anything to ask. */
+    /* Relaxed: only whether point to point is there is used. */
     bool has_p2p = atomic_load_explicit(lane->part.p2p, memory_order_relaxed) != NULL;
     return has_p2p ? lane->part.calls->failure(lane->part.group) : SHOAL_OK;
 }
 
-/* A call that ran alone has failed. */
+/* Called when a call that ran alone has failed. */
 static __attribute__((noinline, cold)) shoal_status fail_run(struct lane *lane, shoal_status status)
 {
     status = transport_check_status(lane->part.peers->transport, "run", status);
@@ -192,7 +191,7 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
     return SHOAL_OK;
 }
 
-/* Behind others, or with the lane not connected yet. */
+/* Runs a blocking call behind others, or on a lane that is not connected yet. */
 static shoal_status run_in_line(struct lane *lane, struct collective *collective)
 {
     TRY(open_channel(lane, collective));
@@ -214,7 +213,7 @@ static shoal_status run_in_line(struct lane *lane, struct collective *collective
     return entry.status == SHOAL_OK ? SHOAL_OK : error_set(entry.status, "%s", text);
 }
 
-/* Somebody came while a call ran alone. */
+/* Called if another call was issued while one ran alone. */
 static __attribute__((noinline)) void settle_after_alone(struct lane *lane)
 {
     struct wakes wakes = {0};
@@ -350,7 +349,7 @@ static const void *copy_array(char **end, const void *array, size_t bytes)
     return copy;
 }
 
-/* What a purpose takes behind a work, in multiples of eight bytes. */
+/* How many bytes a purpose takes behind a work; a multiple of eight. */
 static size_t purpose_bytes(const struct purpose *purpose)
 {
     if (!purpose) {
@@ -380,7 +379,8 @@ static const struct purpose *copy_purpose(char **end, const struct purpose *purp
     return copy;
 }
 
-/* With all that the collective points to; elements of all arrays are multiples of eight bytes. */
+/* Makes a work with copies of everything that the collective points to. Elements of all arrays are multiples of
+   eight bytes. */
 static struct lane_work *create_work(struct lane *lane, const struct collective *collective)
 {
     size_t n_ranks = (size_t)lane->part.peers->n_ranks;
@@ -557,7 +557,7 @@ bool lane_drain(struct lane *lane, int64_t until_ns)
     return is_idle;
 }
 
-/* Other threads may still be inside; the channel is poisoned, so they leave within a moment. */
+/* Waits until no thread is inside the channel. It is poisoned, so they leave within a moment. */
 static bool drain_poisoned(struct lane *lane)
 {
     int64_t deadline_ns = clock_deadline_after(LEAVE_SECONDS);
@@ -578,7 +578,7 @@ void lane_free(struct lane *lane, const char *what)
         return;
     }
     struct channel *channel = find_channel(lane);
-    /* What the peers have done their part of still ends well. */
+    /* Collectives for which the peers have done their part still end successfully. */
     if (!lane_drain(lane, 0)) {
         char text[64];
         (void)snprintf(text, sizeof text, "the %s was closed before the operation had ended", what);
@@ -598,7 +598,7 @@ void lane_free(struct lane *lane, const char *what)
 
 uint64_t lane_sequence(struct lane *lane)
 {
-    /* Relaxed: the caller's own calls are counted, others' stand in no order to this one. */
+    /* Relaxed: the caller's own calls are counted; calls of other threads have no order with this one. */
     return atomic_load_explicit(&lane->gate, memory_order_relaxed) >> GATE_SHIFT;
 }
 

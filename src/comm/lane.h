@@ -20,7 +20,7 @@ struct lane_work;
 struct work_hooks; /* comm/work.h */
 struct part;
 
-/* Copies what it is given: comm/part.h. NULL: no memory. */
+/* Keeps a copy of `part` (comm/part.h). NULL: no memory. */
 struct lane *lane_create(const struct part *part);
 
 /*
@@ -43,10 +43,14 @@ shoal_status lane_start(struct lane *lane, const struct collective *collective,
  */
 struct lane_work *lane_prepare(struct lane *lane, const struct collective *collective);
 struct shoal_work *lane_prepared_work(struct lane_work *work);
-/* What it issues; the caller may change it, and what it points to, whenever the work has ended. */
+/* The collective that a prepared work issues. The caller may change it, and what it points to, while the work is
+   ended. */
 struct collective *lane_prepared_call(struct lane_work *work);
-/* lane_start of a prepared work, of which the caller has the only handle and has waited for the last issue. No allocation on a
-   connected lane. A failure ends the work with it, or comes before anything and leaves the work as it was. */
+/*
+ * Issues a prepared work again. The caller has its only handle and has waited for the last issue. Allocates nothing on
+ * a connected lane. On failure the work has ended with that failure, or nothing was issued and the work is as it was
+ * before.
+ */
 shoal_status lane_issue_again(struct lane_work *work);
 
 /*
@@ -56,13 +60,13 @@ shoal_status lane_issue_again(struct lane_work *work);
 bool lane_drain(struct lane *lane, int64_t until_ns);
 
 uint64_t lane_sequence(struct lane *lane);
-/* Collectives that have not ended. */
+/* How many collectives have not ended. */
 uint64_t lane_n_unfinished(struct lane *lane);
 
-/* The lane's own, or that of the group's parent. */
+/* SHOAL_OK, or why the lane or the group's parent has failed. */
 shoal_status lane_failure(struct lane *lane);
 /*
- * Every later call of this rank fails with the reason, and, if the lane is connected, so does every call of the others.
+ * Makes every later call of this rank fail with the reason and, if the lane is connected, every call of the others too.
  * Never blocks.
  */
 void lane_poison(struct lane *lane, shoal_status status, const char *text);

@@ -64,13 +64,14 @@ bool line_is_free(struct lane *lane)
     return !lane->is_driven && !(atomic_load_explicit(&lane->gate, memory_order_acquire) & GATE_ALONE);
 }
 
-/* Running cannot be left half way: only one who has the time may run a queued entry. */
+/* Whether a thread may carry an entry. A queued one has to be run to its end, so only a thread that has the time
+   may. */
 static bool may_carry(const struct entry *entry, int64_t until_ns)
 {
     return entry->state == ENTRY_POSTED || until_ns >= entry->collective->deadline_ns;
 }
 
-/* One who can carry the head, so that every hand-over gets something done. */
+/* Finds a waiter that can carry the head of the line, so that every hand-over makes progress. */
 static struct waiter **choose_waiter(struct lane *lane)
 {
     for (struct waiter **link = &lane->waiters; *link; link = &(*link)->next) {
@@ -81,7 +82,7 @@ static struct waiter **choose_waiter(struct lane *lane)
     return NULL;
 }
 
-/* Something in line must go on although nobody waits. */
+/* Whether entries must be carried although no thread waits for them. */
 static bool is_needed(const struct lane *lane)
 {
     return lane->n_queued + lane->n_watched > 0;
@@ -127,8 +128,8 @@ void line_append(struct lane *lane, struct entry *entry)
 
 /* Driving ---------------------------------------------------------------------------------------------- */
 
-/* Tells everybody but the waiters of this lane, who are told under the mutex. begin_ticks: when it was last
-   taken up, or 0 if nothing was traced then. */
+/* Ends an entry, and tells everybody but the waiters of this lane, which are told under the mutex. begin_ticks: when
+   a thread began to carry it, or 0 if nothing was traced then. */
 static void end_entry(struct lane *lane, struct entry *entry, uint64_t begin_ticks, shoal_status status)
 {
     if (status != SHOAL_OK) {
@@ -144,8 +145,8 @@ static void end_entry(struct lane *lane, struct entry *entry, uint64_t begin_tic
                                              .end_ticks = end_ticks,
                                              .carried_ticks = entry->carried_ticks + last_ticks});
     }
-    /* Before anybody can know of the end, so that who has waited for all finds none. Release: pairs with the
-       acquire in lane_n_unfinished. */
+    /* Before anybody can know of the end: a thread that has waited for all entries must count none. Release: pairs
+       with the acquire in lane_n_unfinished. */
     atomic_fetch_sub_explicit(&lane->n_unfinished, 1, memory_order_release);
     if (status != SHOAL_OK) {
         lane->part.calls->report(lane->part.group);
@@ -160,7 +161,7 @@ static void end_entry(struct lane *lane, struct entry *entry, uint64_t begin_tic
     }
 }
 
-/* The entry has ended: it leaves the line. */
+/* Takes the head off the line, after it has ended. */
 static void pop_head(struct lane *lane, struct wakes *wakes)
 {
     struct entry *entry = lane->head;
@@ -183,7 +184,7 @@ static void pop_head(struct lane *lane, struct wakes *wakes)
     }
 }
 
-/* Ends the head, leaving the mutex meanwhile. False when it cannot be ended by this caller now. */
+/* Carries the head to its end, without the mutex meanwhile. False if this caller cannot end it now. */
 static bool carry_head(struct lane *lane, int64_t until_ns, struct wakes *wakes)
 {
     struct entry *entry = lane->head;
@@ -254,7 +255,7 @@ static void unlist_waiter(struct lane *lane, struct waiter *waiter)
     *link = waiter->next;
 }
 
-/* Leaves the mutex meanwhile. False when the time was up first. */
+/* Sleeps until the waiter is woken, without the mutex meanwhile. False if the time was up first. */
 static bool sleep_for_turn(struct lane *lane, const struct goal *goal, struct wakes *wakes)
 {
     struct waiter waiter = {.is_listed = true, .target = goal->target, .until_ns = goal->until_ns};
@@ -270,7 +271,8 @@ static bool sleep_for_turn(struct lane *lane, const struct goal *goal, struct wa
         error_clear();
         return false;
     }
-    /* Taken off, but the word not set yet: it will be in a moment, and must not be on a dead stack. */
+    /* The waiter was taken off, but its word is not set yet. That happens in a moment, and the word is on this
+       stack. */
     options.deadline_ns = DEADLINE_NEVER;
     while (status != SHOAL_OK) {
         (void)pthread_mutex_unlock(&lane->mutex);

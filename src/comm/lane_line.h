@@ -44,10 +44,10 @@ struct entry {
     bool is_watched;        /* the lane's thread carries it, posted or not: callbacks wait for its end */
     enum entry_state state; /* under the mutex, except that the driver may read what only it changes */
     struct record_handle record;
-    /* For the trace, touched by who carries it: when it was issued, and how long it was carried. */
+    /* For the trace, used by the thread that carries it: when it was issued, and how long it was carried. */
     uint64_t issue_ticks;
     uint64_t carried_ticks;
-    /* Of a blocking call: what became of it. */
+    /* The result of a blocking call. */
     shoal_status status;
     char *text; /* ERROR_TEXT_BYTES */
 };
@@ -55,13 +55,13 @@ struct entry {
 /* A thread that sleeps until its entry has ended or it is its turn to drive; on its stack. */
 struct waiter {
     _Atomic uint32_t is_woken;
-    bool is_listed; /* under the mutex; once it is not, the word will be set by whoever took it off */
+    bool is_listed; /* under the mutex; the thread that takes it off the list sets the word afterwards */
     struct entry *target;
     int64_t until_ns;
     struct waiter *next;
 };
 
-/* Who is to be woken after the mutex was left. */
+/* The threads to wake after the mutex was released. */
 struct wakes {
     struct waiter *waiters;
     bool has_thread;
@@ -74,7 +74,7 @@ struct lane_clock {
 };
 
 struct lane {
-    /* First what an unhindered blocking call touches. */
+    /* First what a blocking call on an idle lane touches. */
     _Atomic uint64_t gate;
     struct channel *_Atomic channel; /* NULL until connected */
     struct part part;
@@ -84,7 +84,7 @@ struct lane {
      */
     uint32_t track;
     uint64_t end_ticks;
-    struct lane_clock alone_clock; /* of calls that run alone, one of which at a time touches it */
+    struct lane_clock alone_clock; /* for calls that run alone, one at a time */
     _Atomic uint32_t references;   /* the group's, and one per work */
     _Atomic uint32_t n_unfinished; /* entries */
 
@@ -95,7 +95,7 @@ struct lane {
     uint32_t n_queued;  /* entries that are queued */
     uint32_t n_watched; /* entries that are posted, and watched */
     bool is_driven;
-    struct waiter *waiters; /* in the order in which they came */
+    struct waiter *waiters; /* in order of arrival */
     /* The lane's thread, made when a work is queued. It sleeps on the bell. */
     bool has_thread;
     bool is_thread_asleep;
@@ -104,7 +104,7 @@ struct lane {
     _Atomic uint32_t bell;
 
     pthread_mutex_t connect_mutex;
-    /* Poisoned before it was connected; changed under the mutex. */
+    /* The lane was poisoned before it was connected. Changed under the mutex. */
     _Atomic bool has_local_failure;
     shoal_status local_status;
     char local_text[ERROR_TEXT_BYTES];
@@ -115,10 +115,10 @@ struct lane_work {
     struct lane *lane;
     struct entry entry;
     struct work_listener listener; /* if it was started with hooks */
-    struct collective collective;  /* what it points to follows, in the same block */
+    struct collective collective;  /* what it points to follows in the same block of memory */
 };
 
-/* What a driver wants. */
+/* How far a driver goes. */
 struct goal {
     enum {
         GOAL_ENTRY,  /* until `target` has ended */
@@ -129,23 +129,24 @@ struct goal {
     int64_t until_ns; /* 0: only what is ready */
 };
 
-/* Nobody carries anything. */
+/* Whether no thread carries anything on this lane. */
 bool line_is_free(struct lane *lane);
-/* The entry goes on from now on although nobody waits for it. */
+/* Makes the lane's thread carry the entry to its end, although nobody waits for it. */
 shoal_status line_watch(struct lane *lane, struct entry *entry, struct wakes *wakes);
-/* The last in line; its state says whether it was posted. */
+/* Adds the entry at the end of the line. Its state says whether it was posted. */
 void line_append(struct lane *lane, struct entry *entry);
 /* Makes the lane's thread if need be. */
 shoal_status line_need_thread(struct lane *lane);
 /* Wakes the lane's thread. */
 void line_ring(struct lane *lane, struct wakes *wakes);
-/* Carries entries, on a lane that is free, leaving the mutex meanwhile. */
+/* Carries entries, on a lane that is free. Releases the mutex meanwhile. */
 void line_drive(struct lane *lane, const struct goal *goal, struct wakes *wakes);
-/* Returns when the goal's entry has ended or the time is up; drives where it can. Leaves the mutex meanwhile. */
+/* Waits until the goal's entry has ended or the time is up, and drives if nobody else does. Releases the mutex
+   meanwhile. */
 void line_await(struct lane *lane, const struct goal *goal, struct wakes *wakes);
-/* After driving, or after running alone: opens the gate, or sees to it that somebody goes on. */
+/* Called after driving, or after running alone: opens the gate, or makes sure that another thread continues. */
 void line_settle(struct lane *lane, struct wakes *wakes);
-/* Leaves the mutex, then wakes. */
+/* Releases the mutex, then wakes. */
 void line_unlock(struct lane *lane, struct wakes *wakes);
 
 #endif

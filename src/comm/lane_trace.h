@@ -10,8 +10,8 @@ struct lane;
 
 /* In clock_ticks. */
 struct lane_times {
-    uint64_t begin_ticks;   /* when it was posted, or when somebody began to carry it */
-    uint64_t end_ticks;     /* when who carried it saw that it had ended */
+    uint64_t begin_ticks;   /* when it was posted, or when a thread began to carry it */
+    uint64_t end_ticks;     /* when the thread that carried it saw its end */
     uint64_t carried_ticks; /* how much of that time a thread of this rank was busy with it */
 };
 

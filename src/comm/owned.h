@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-/* Embedded in each such thing. */
+/* Embedded in each such object. */
 struct owned {
     void (*destroy)(struct owned *owned);
     struct owned *previous;
@@ -24,7 +24,8 @@ void owned_list_init(struct owned_list *list);
 void owned_list_add(struct owned_list *list, struct owned *owned);
 void owned_list_remove(struct owned_list *list, struct owned *owned);
 
-/* Calls destroy for what is left, newest first; it is off the list by then. Nobody else uses the list any more. */
+/* Calls destroy for the objects that are left, newest first, after taking each off the list. No other thread may use
+   the list any more. */
 void owned_list_end(struct owned_list *list);
 
 #endif

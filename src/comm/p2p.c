@@ -45,10 +45,10 @@ static shoal_status check_transfer(const struct shoal_group *group, const shoal_
     return SHOAL_OK;
 }
 
-/* As many as fit on the stack. */
+/* A list of up to so many transfers is kept on the stack. */
 #define FEW_TRANSFERS 32
 
-/* What one receives, no other may touch: they have no order. */
+/* Transfers have no order, so what one receives, no other may send or receive. */
 static shoal_status check_apart(const shoal_transfer *transfers, size_t n_transfers)
 {
     struct apart_interval few[FEW_TRANSFERS];
@@ -101,7 +101,7 @@ static shoal_status check_group(const struct shoal_group *group)
     return world_check_process(group->world);
 }
 
-/* `call`: which one, for errors. */
+/* `call` is the name of the public call, for error texts. */
 static shoal_status check_call(const char *call, const struct shoal_group *group,
                                const shoal_transfer *transfers, size_t n_transfers)
 {
@@ -125,7 +125,7 @@ static void fill_operation(struct p2p_operation *operation, const shoal_transfer
     }
 }
 
-/* Under p2p_connect: unless another thread has made it meanwhile. */
+/* Under p2p_connect. Makes the group's p2p unless another thread has made it meanwhile. */
 static shoal_status create_once(struct shoal_group *group, int64_t deadline_ns, struct p2p **p2p_out)
 {
     *p2p_out = group_p2p(group);
@@ -137,12 +137,12 @@ static shoal_status create_once(struct shoal_group *group, int64_t deadline_ns, 
     return SHOAL_OK;
 }
 
-/* The group's, made at first use. */
+/* Returns the group's p2p, made at first use. */
 static shoal_status obtain(struct shoal_group *group, int64_t deadline_ns, struct p2p **p2p_out)
 {
     struct p2p *known = group_p2p(group);
     if (!known) {
-        /* A group that has failed needs no connection, which might be waited for in vain. */
+        /* If the group has failed, do not connect: that might wait in vain. */
         shoal_status failure = lane_failure(group->lane);
         if (failure != SHOAL_OK) {
             return error_prefix(failure, "the group has failed before");
@@ -157,7 +157,8 @@ static shoal_status obtain(struct shoal_group *group, int64_t deadline_ns, struc
     return SHOAL_OK;
 }
 
-/* The group could not be connected, for the thread's error text, which stays: all members that can be told hear of it. */
+/* Called when the group could not be connected. Tells the members; the reason is the thread's error text, which is
+   kept. */
 static void tell_failure(struct shoal_group *group, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];
@@ -166,8 +167,8 @@ static void tell_failure(struct shoal_group *group, shoal_status status)
     (void)error_set(status, "%s", text);
 }
 
-/* The batch has a reference of the p2p as soon as it names it: closing the world must leave those who wait something to
-   return from. */
+/* Finds the ends of all operations. The batch takes a reference to the p2p, so that threads that wait for the batch
+   can still return after the world was closed. */
 static shoal_status connect(struct shoal_group *group, const shoal_transfer *transfers,
                             struct p2p_batch *batch)
 {
@@ -181,7 +182,7 @@ static shoal_status connect(struct shoal_group *group, const shoal_transfer *tra
     return SHOAL_OK;
 }
 
-/* Operations are zeroed; nothing is posted yet. */
+/* Fills in the operations, which are zeroed. Posts nothing. */
 static shoal_status prepare(struct shoal_group *group, const shoal_transfer *transfers,
                             struct p2p_batch *batch)
 {
@@ -329,7 +330,7 @@ static shoal_status make_work(struct shoal_group *group, size_t n_transfers, str
     return SHOAL_OK;
 }
 
-/* A failure is the call's when nothing is left that a work could stand for. */
+/* Starts a batch as a work. If nothing could be posted, the call fails and there is no work. */
 static shoal_status start_work(struct shoal_group *group, const shoal_transfer *transfers,
                                struct p2p_work *work)
 {
@@ -375,7 +376,7 @@ static shoal_transfer describe_send(const void *buffer, size_t count, shoal_dtyp
 {
     shoal_transfer transfer = {
         .direction = SHOAL_SEND, .count = count, .dtype = dtype, .peer = peer, .tag = tag};
-    /* A send only reads its buffer; the one list of both directions cannot say so. */
+    /* A send only reads its buffer. The field is not const because receives use it too. */
     memcpy(&transfer.buffer, &buffer, sizeof buffer);
     return transfer;
 }

@@ -22,11 +22,11 @@
 #include "comm/lane.h"
 #include "comm/p2p.h"
 
-/* How long the thread goes on looking every WAIT_LIVENESS_NS after the last started operation has ended: a program
-   that starts one after the other does not wake it for each. */
+/* How long the thread goes on checking every WAIT_LIVENESS_NS after the last started operation has ended. So a
+   program that starts one after the other does not have to wake it for each. */
 #define THREAD_LINGER_NS 1000000000
 
-/* Between two looks at what another thread is about to finish. */
+/* Between two checks whether other threads have finished. */
 #define NAP_NS 200000
 
 static void lock(struct p2p *p2p)
@@ -87,7 +87,7 @@ shoal_status p2p_batch_result(struct p2p_batch *batch)
     return status;
 }
 
-/* The world is about to go, and was warned about these: who asks for them later must not count them there. */
+/* The world is about to be freed, and has warned about these works. They must not count there any more. */
 static void forget_works(struct p2p_batch *ended)
 {
     for (; ended; ended = ended->next_ended) {
@@ -103,11 +103,11 @@ static void finish_works(struct p2p_batch *ended)
         ended = batch->next_ended;
         struct shoal_work *work = batch->work;
         completion_finish(&work->completion, p2p_batch_result(batch));
-        completion_unref(&work->completion); /* the engine's; the batch may be gone */
+        completion_unref(&work->completion); /* the engine's; the batch may be freed now */
     }
 }
 
-/* The group has failed: collectives fail with the reason too, here and elsewhere. */
+/* Makes the group's collectives fail with the reason too, on all members. */
 static void tell_lane(struct p2p *p2p)
 {
     shoal_status status = group_reason(p2p);
@@ -185,7 +185,7 @@ static void append(struct p2p *p2p, struct p2p_operation *operation)
     end->last = operation;
 }
 
-/* Takes the first operation off. */
+/* Takes off the first operation of an end. */
 static struct p2p_operation *pop(struct p2p *p2p, struct p2p_end *end)
 {
     struct p2p_operation *operation = end->first;
@@ -204,7 +204,7 @@ static void end_all_of(struct p2p *p2p, struct p2p_end *end, shoal_status status
     }
 }
 
-/* Breaks the stream for both sides: bytes may be lost or half there. The thread's error text is the reason. */
+/* Fails the stream for both sides, because messages may be incomplete. The thread's error text is the reason. */
 static void break_end(struct p2p *p2p, struct p2p_end *end, shoal_status status, struct p2p_batch **ended)
 {
     p2p->has_failed = true;
@@ -216,13 +216,13 @@ static void break_end(struct p2p *p2p, struct p2p_end *end, shoal_status status,
 
 /* Texts ------------------------------------------------------------------------------------------------ */
 
-/* People know ranks by their numbers in the world. */
+/* Error texts have ranks by their numbers in the world. */
 static int world_rank(const struct p2p *p2p, int group_rank)
 {
     return p2p->part.peers->world_ranks[group_rank];
 }
 
-/* Says which group it was, unless it is the world's own. */
+/* Writes which group it was, unless it is the group of all ranks. */
 static const char *describe_group(const struct p2p *p2p, char *text, size_t bytes)
 {
     text[0] = '\0';
@@ -292,15 +292,15 @@ static shoal_status describe_timeout(const struct p2p *p2p, const struct p2p_ope
 
 static shoal_status move_send(struct p2p_end *end, struct p2p_operation *operation)
 {
-    /* Nobody reads a failed stream any more: its reason comes before room in the ring. */
+    /* If the stream has failed, nobody will receive the message, even if there is room for it. */
     TRY(operations(end)->failure(end->stream));
     return operations(end)->put(end->stream, &operation->message);
 }
 
 static shoal_status move_receive(struct p2p *p2p, struct p2p_end *end, struct p2p_operation *operation)
 {
-    /* What came before the sender failed is still good: data comes before the reason. The reason is looked at
-       first all the same, because data may come between two looks. */
+    /* Data that was sent before the failure is still received, so it counts before the reason. But the reason must
+       be read first: otherwise data might arrive between the look at the data and the look at the reason. */
     shoal_status failure = operations(end)->failure(end->stream);
     shoal_status status = operations(end)->take(end->stream, &operation->message);
     if (status == SHOAL_ERR_MISMATCH) {
@@ -351,27 +351,27 @@ static void end_everything(struct p2p *p2p, shoal_status status, struct p2p_batc
     }
 }
 
-/* For all members. */
+/* Fails point to point for all members. */
 static void poison(struct p2p *p2p, shoal_status status, const char *text)
 {
     p2p->streams->operations->poison(p2p->streams, status, text);
 }
 
-/* Why nothing goes on this group, cheap enough for every call: one load each. */
+/* SHOAL_OK, or why the group has failed. Cheap enough for every call: one load each. */
 static shoal_status find_failure(struct p2p *p2p)
 {
     TRY(group_reason(p2p));
     return lane_failure(p2p->lane);
 }
 
-/* Of a peer that is gone: what it sent before may be all that is needed. */
+/* Whether a message of a peer that is gone may still arrive. */
 static bool may_receive(const struct p2p_end *end)
 {
     return end->direction == SHOAL_RECV && operations(end)->may_receive &&
            operations(end)->may_receive(end->stream);
 }
 
-/* Peer and deadlines of an end that still waits for something. */
+/* Checks the peer and the deadlines of an end that has pending operations. */
 static shoal_status check_end(struct p2p *p2p, struct p2p_end *end, int64_t now_ns)
 {
     const struct transport_peers *peers = p2p->part.peers;
@@ -385,7 +385,7 @@ static shoal_status check_end(struct p2p *p2p, struct p2p_end *end, int64_t now_
             error_clear(); /* of the peer that is gone */
         }
     }
-    /* One that waits in line may be the first to run out of time. */
+    /* All of them: a later operation may have an earlier deadline. */
     for (const struct p2p_operation *operation = end->first; operation; operation = operation->next) {
         if (now_ns >= operation->deadline_ns) {
             return describe_timeout(p2p, operation, now_ns);
@@ -394,7 +394,7 @@ static shoal_status check_end(struct p2p *p2p, struct p2p_end *end, int64_t now_
     return SHOAL_OK;
 }
 
-/* Every WAIT_LIVENESS_NS, and when a driver's deadline has passed. */
+/* Called every WAIT_LIVENESS_NS, and when a driver's deadline has passed. */
 static void check_all(struct p2p *p2p, int64_t now_ns, struct p2p_batch **ended)
 {
     p2p->next_check_ns = now_ns + WAIT_LIVENESS_NS;
@@ -410,7 +410,7 @@ static void check_all(struct p2p *p2p, int64_t now_ns, struct p2p_batch **ended)
         if (status == SHOAL_OK) {
             continue;
         }
-        /* A peer may do its part and go: its part was done. */
+        /* The peer may have done its part before it left or died: that counts. */
         char text[ERROR_TEXT_BYTES];
         (void)snprintf(text, sizeof text, "%s", shoal_error_text());
         move_end(p2p, end, ended);
@@ -418,7 +418,7 @@ static void check_all(struct p2p *p2p, int64_t now_ns, struct p2p_batch **ended)
             continue;
         }
         (void)error_set(status, "%s", text);
-        /* A group with a member that is gone, or does not come, is of no use: all hear of the first reason. */
+        /* A group cannot be used without one of its members, so all members are told the reason. */
         poison(p2p, status, text);
         p2p->must_tell_lane = true;
         break_end(p2p, end, status, ended);
@@ -442,13 +442,13 @@ static int64_t do_what_can_be_done(struct p2p *p2p, int64_t deadline_ns, struct 
 
 /* The thread ------------------------------------------------------------------------------------------- */
 
-/* Before the lock is left by who will not come back for what is unfinished: others must go on with it, or hear of the next
-   ring. `seen` is the bell before the last round. */
+/* Called before a thread releases the lock and does not come back. Another thread must go on with what is
+   unfinished, or be woken by the next ring. `seen` is the bell before the last round. */
 static void hand_over(struct p2p *p2p, uint32_t seen)
 {
     if (p2p->n_drivers > 0) {
         if (p2p->has_more) {
-            doorbell_ring(p2p->bell); /* nobody else will: there is nothing to wait for */
+            doorbell_ring(p2p->bell); /* no peer will ring: there is more to move already */
         }
         return;
     }
@@ -621,8 +621,8 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* One round; true when the batch has ended or there is no time left, otherwise *wake_ns_out is when to look again
-   whatever happens, 0 for at once. Entered with the lock, left without. */
+/* One round of a driver. True: the batch has ended or the time is up. Otherwise *wake_ns_out is when to look again
+   at the latest, 0 for at once. Called with the lock, and releases it. */
 static bool drive_once(struct p2p_batch *batch, int64_t until_ns, uint32_t *seen_out, int64_t *wake_ns_out)
 {
     struct p2p *p2p = batch->p2p;
@@ -675,7 +675,7 @@ shoal_status p2p_failure(struct p2p *p2p)
     return p2p ? group_reason(p2p) : SHOAL_OK;
 }
 
-/* What a rank sends to itself, only its own program could receive. */
+/* Sends to the own rank do not count: only its own program could receive them. */
 static bool is_send_to_peer(const struct p2p *p2p, const struct p2p_end *end)
 {
     return end->direction == SHOAL_SEND && end->peer != p2p->rank;
@@ -715,7 +715,7 @@ void p2p_cancel_sends(struct p2p *p2p, const char *what)
             break_end(p2p, end, describe_closed(what), &ended);
         }
     }
-    p2p->has_failed = had_failed; /* closing cancels: that is no failure to tell of */
+    p2p->has_failed = had_failed; /* a cancelled send is no failure to report */
     leave(p2p, ended);
 }
 
@@ -734,7 +734,7 @@ static void end_for_close(struct p2p *p2p, const char *what, struct p2p_batch **
     p2p->must_tell_lane = false;
 }
 
-/* Threads that wait for a work, and are telling the group of a failure, leave it in a moment. */
+/* Waits for threads that are telling the group of a failure. They finish within a moment. */
 static void wait_for_tellers(struct p2p *p2p)
 {
     lock(p2p);

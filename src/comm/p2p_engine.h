@@ -69,16 +69,16 @@ struct p2p_end {
 #define P2P_BUCKETS 64
 
 struct p2p {
-    _Atomic uint32_t references; /* the group's, and one of every batch that somebody may still push */
+    _Atomic uint32_t references; /* the group's, and one for every batch that a thread may still drive */
     struct part part;
     struct lane *lane; /* the group's */
     int rank;
     int n_ranks;
     bool may_spin;
     struct streams *streams;
-    struct doorbell *bell; /* the streams', this rank's */
+    struct doorbell *bell; /* this rank's, of the streams */
 
-    pthread_mutex_t connect_lock; /* taken before `lock`; who opens streams holds it */
+    pthread_mutex_t connect_lock; /* held while a stream is opened; taken before `lock` */
 
     pthread_mutex_t lock; /* of all below, and of ends, operations and batches */
     struct p2p_end *buckets[P2P_BUCKETS];
@@ -93,14 +93,14 @@ struct p2p {
     bool must_tell_lane; /* the group has failed here, and its lane does not know yet */
     bool is_closing;
     bool has_thread;
-    bool is_thread_idle; /* asleep without looking after anything: needs an alarm */
+    bool is_thread_idle; /* the thread sleeps without a time limit: only an alarm wakes it */
     int64_t next_check_ns;
     pthread_t thread;
 };
 
 /* p2p_streams.c ---------------------------------------------------------------------------------------- */
 
-/* Connects. One reference. The lane is the group's, and outlives it as far as p2p_free. */
+/* Connects, and returns one reference. `lane` is the group's, and must exist until p2p_free. */
 shoal_status p2p_create(const struct part *part, struct lane *lane, int64_t deadline_ns,
                         struct p2p **p2p_out);
 struct p2p *p2p_ref(struct p2p *p2p);
@@ -110,7 +110,7 @@ void p2p_unref(struct p2p *p2p);
 shoal_status p2p_find_end(struct p2p *p2p, shoal_direction direction, int peer, int tag, int64_t deadline_ns,
                           struct p2p_end **end_out);
 
-/* The same, if it is known, under the lock. */
+/* Under the lock: returns the end if this rank has it already, otherwise NULL. */
 struct p2p_end *p2p_known_end(struct p2p *p2p, shoal_direction direction, int peer, int tag);
 
 /* p2p_engine.c ----------------------------------------------------------------------------------------- */
@@ -124,7 +124,7 @@ shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out);
 /* Moves what can be moved until the batch has ended, or until_ns has passed. */
 void p2p_drive(struct p2p_batch *batch, int64_t until_ns);
 
-/* What a batch that was posted is, for people. */
+/* Describes a batch that was posted, for error texts. */
 void p2p_describe_batch(const struct p2p_batch *batch, char *text, size_t bytes);
 
 /* The first failure in the order of the list, of a batch that has ended; frees the texts. */

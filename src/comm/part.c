@@ -6,7 +6,7 @@
 #include "base/try.h"
 #include "base/wait.h"
 
-/* Between two looks whether another thread that connects is done. */
+/* Between two attempts to take the mutex from a thread that is connecting. */
 #define CONNECT_NAP_NS 1000000
 
 shoal_status part_lock_to_connect(const struct part *part, pthread_mutex_t *mutex, int64_t deadline_ns)

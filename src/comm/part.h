@@ -22,13 +22,14 @@ struct shoal_group;
 struct work_count;
 
 struct part_calls {
-    /* SHOAL_OK, or why the group has failed: the first reason that one of its parts or its parent knows. Never connects. */
+    /* SHOAL_OK, or why the group has failed: the first reason that one of its parts or its parent knows. Never
+       connects. */
     shoal_status (*failure)(struct shoal_group *group);
-    /* A call has failed, or has found the group failed, with the thread's error text, which stays. */
+    /* Called when a call has failed, or has found the group failed. Uses the thread's error text, and keeps it. */
     void (*report)(struct shoal_group *group);
-    /* One operation has failed, with the thread's error text, which stays; the group may go on. */
+    /* Called when one operation has failed, and the group may go on. Uses the thread's error text, and keeps it. */
     void (*note)(struct shoal_group *group);
-    /* Every call on the group fails from now on, on all members. Never blocks. */
+    /* Makes every call on the group fail from now on, on all members. Never blocks. */
     void (*poison)(struct shoal_group *group, shoal_status status, const char *text);
 };
 
@@ -42,13 +43,13 @@ struct part {
     struct recorder *recorder;
     struct work_count *works;
     uint32_t n_forks;                 /* the world's */
-    bool is_world;                    /* the group of all ranks: texts need not say which */
+    bool is_world;                    /* the group of all ranks: error texts do not name it */
     const _Atomic(struct p2p *) *p2p; /* the group's; NULL there: point to point was never used */
     const struct part_calls *calls;
-    struct shoal_group *group; /* what the calls are given */
+    struct shoal_group *group; /* the argument of `calls` */
 };
 
-/* The time that an operation has that starts now. */
+/* How many seconds an operation has that starts now. */
 static inline double part_timeout(const struct part *part)
 {
     /* Relaxed: a number that stands for itself. */

@@ -22,7 +22,7 @@ struct prepared {
     shoal_group *group;   /* a reference */
     shoal_window *window; /* NULL: no window gather */
     struct lane_work *work;
-    bool is_running; /* started, and nobody has waited for the end */
+    bool is_running; /* it was started, and nobody has waited for its end */
 };
 
 static shoal_status prepare(shoal_group *group, const struct collective *call, shoal_window *window,
@@ -72,7 +72,7 @@ void prepared_free(struct prepared *prepared)
     if (prepared->is_running && prepared_wait(prepared) != SHOAL_OK) {
         error_clear();
     }
-    /* In a forked child, and in a callback, it may still run: the line has a reference of its own. */
+    /* In a forked child or a callback the work may still run: the line has a reference of its own. */
     work_forget(lane_prepared_work(prepared->work));
     completion_unref(work_completion(lane_prepared_work(prepared->work)));
     group_unref(prepared->group);

@@ -20,19 +20,20 @@ struct prepared;
  */
 shoal_status prepared_create(shoal_group *group, const struct collective *call, shoal_window *window,
                              struct prepared **prepared_out);
-/* Ends it first if it was started: a collective that peers wait for is not left behind. NULL is allowed. */
+/* Waits for its end if it was started, because peers may wait for this rank. NULL is allowed. */
 void prepared_free(struct prepared *prepared);
 
-/* Other buffers for the starts to come: as many as there were, of the same sizes. Not while it runs. */
+/* Sets the buffers of a piece for later starts. Their sizes stay. Not while it runs. */
 void prepared_set_buffers(struct prepared *prepared, size_t piece, const void *send, void *recv);
 void prepared_set_window_data(struct prepared *prepared, size_t piece, const void *data);
 
 /* SHOAL_ERR_STATE while it runs. */
 shoal_status prepared_start(struct prepared *prepared);
-/* Waits for the end of what was started last; at once when nothing was, and then with the outcome of the last. The group's
-   deadline counts. */
+/* Waits for the end of the last start, at most until the group's deadline, and returns its result. If it does not
+   run, returns the result of the last start at once. */
 shoal_status prepared_wait(struct prepared *prepared);
-/* As a blocking call: start and wait in one, cheaper on an idle lane. Not of window gathers. SHOAL_ERR_STATE while it runs. */
+/* Starts and waits in one call, which is cheaper on an idle lane. Not for window gathers. SHOAL_ERR_STATE while it
+   runs. */
 shoal_status prepared_run(struct prepared *prepared);
 bool prepared_is_running(const struct prepared *prepared);
 

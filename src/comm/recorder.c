@@ -71,8 +71,8 @@ struct record_handle recorder_issue(struct recorder *recorder, uint64_t number,
     return (struct record_handle){.record = record, .number = number};
 }
 
-/* Between this look and the stores that follow, RECORDER_CALLS later calls may take the record: then one of them
-   gets a wrong time or state. Not worth a lock. */
+/* Whether the record is still that of this call. RECORDER_CALLS later calls may take it between this check and the
+   stores that follow, and one of them then gets a wrong time or state. That is not worth a lock. */
 static bool is_current(struct record_handle handle)
 {
     return atomic_load_explicit(&handle.record->number, memory_order_relaxed) == handle.number;

@@ -41,7 +41,7 @@ struct record {
 
 struct recorder {
     struct record records[RECORDER_CALLS];
-    /* An instant, for turning ticks into times. */
+    /* One instant in both units, to convert ticks to times. */
     uint64_t begin_ticks;
     int64_t begin_ns;
 };
@@ -49,7 +49,7 @@ struct recorder {
 struct recorder *recorder_create(void); /* NULL: no memory */
 void recorder_free(struct recorder *recorder);
 
-/* Which record, and of which call; a record that was used again since is left alone. */
+/* A record, and the call that it was for. A record that another call has taken since is not changed. */
 struct record_handle {
     struct record *record;
     uint64_t number;

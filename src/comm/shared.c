@@ -24,22 +24,22 @@
 #include "sharedmem/regions.h"
 #include "sharedmem/segment.h"
 
-/* What a member says before anything is made. */
+/* What each member sends before memory is made. */
 struct request {
     uint64_t kind;
     uint64_t bytes;
-    uint64_t id; /* the first member's counts */
+    uint64_t id; /* that of the first member is used */
 };
 
 #define REASON_BYTES 156
 
-/* What a member says afterwards. */
+/* What each member sends afterwards. */
 struct outcome {
     int32_t status;
     char reason[REASON_BYTES];
 };
 
-/* What the call is named in errors, and its segments by the server. */
+/* The name of the call in error texts, and of its segments at the server. */
 static const struct kind_row {
     const char *call;
     const char *segment;
@@ -47,13 +47,14 @@ static const struct kind_row {
                  [SHARED_WINDOW] = {"window_create", "window"},
                  [SHARED_OPENED] = {"symmetric_share", "opened"}};
 
-/* The kind may be what a peer says. */
+/* `kind` may come from a peer, so it is checked. */
 static const char *call_name(uint64_t kind)
 {
     return kind >= SHARED_SYMMETRIC && kind <= SHARED_OPENED ? kind_rows[kind].call : "?";
 }
 
-/* The same on all members: they have one transport. */
+/* Checks that the transport has such memory. The answer is the same on all members, because they have the same
+   transport. */
 static shoal_status check_memory(const struct shoal_group *group, enum shared_kind kind)
 {
     const struct transport_memory *memory = group->peers.transport->memory;
@@ -75,8 +76,8 @@ bool shared_round_to_pages(size_t bytes, size_t *rounded_out)
     return true;
 }
 
-/* Room for what everybody says. A member that fails before a collective leaves the others waiting, so up to a few
-   dozen ranks this cannot fail. */
+/* Room for what all members send. A member that fails before the collective would leave the others waiting, so for
+   up to a few dozen ranks no allocation is needed. */
 struct room {
     void *allocated;
     void *all;
@@ -88,7 +89,7 @@ static void room_free(struct room *room)
     mem_free(room->allocated);
 }
 
-/* Everybody's bytes, in rank order, in the room, which the caller frees. */
+/* Gathers the bytes of all members, in rank order, into the room, which the caller frees. */
 static shoal_status all_gather(struct shoal_group *group, const void *mine, size_t bytes, struct room *room)
 {
     size_t n_ranks = (size_t)group->peers.n_ranks;
@@ -188,11 +189,11 @@ void shared_forget(struct shoal_group *group, enum shared_kind kind, uint32_t id
 {
     char text[ERROR_TEXT_BYTES];
     if (!group->peers.transport->memory) {
-        return; /* plain memory has no name */
+        return; /* memory without a segment has no name */
     }
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     struct segment_name name = name_segment(kind, id);
-    /* A server that is gone has forgotten it too. */
+    /* A failure is ignored: a server that is gone has no names either. */
     (void)group->peers.transport->memory->drop(&group->peers, name.text, group_deadline(group));
     (void)error_set(SHOAL_OK, "%s", text);
 }

@@ -15,14 +15,14 @@
 struct segment;
 struct shoal_group;
 
-/* What the members must say alike. */
+/* The kind of memory, which must be the same on all members. */
 enum shared_kind {
     SHARED_SYMMETRIC = 1,
     SHARED_WINDOW = 2,
-    SHARED_OPENED = 3 /* symmetric memory that members opened before they came together */
+    SHARED_OPENED = 3 /* symmetric memory that members have opened before they agree on it: symmetric_share */
 };
 
-/* Whole pages; false when there are too many. */
+/* Rounds up to whole pages. False if the result is too large. */
 bool shared_round_to_pages(size_t bytes, size_t *rounded_out);
 
 /*
@@ -41,8 +41,8 @@ shoal_status shared_open(struct shoal_group *group, enum shared_kind kind, uint3
  */
 shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, uint32_t id, shoal_status mine);
 
-/* Local: nobody will confirm it. Who has mapped the memory keeps it, and who asks for it later gets another. Leaves the error
-   text as it is. */
+/* Local: drops the name of memory that will not be confirmed. Members that have mapped it keep it; a later
+   shared_open gets new memory. Keeps the thread's error text. */
 void shared_forget(struct shoal_group *group, enum shared_kind kind, uint32_t id);
 
 #endif

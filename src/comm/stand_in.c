@@ -21,7 +21,7 @@ static void destroy_stand_in(struct closable *closable)
     mem_free(group);
 }
 
-/* A new string: the name between two others. */
+/* Makes a new string: the name between two others. */
 static char *surround(const char *before, const char *name, const char *after)
 {
     size_t bytes = strlen(before) + strlen(name) + strlen(after) + 1;
@@ -54,7 +54,7 @@ shoal_status group_create_stand_in(const char *name, int n_ranks, shoal_group **
         return SHOAL_ERR_NO_MEMORY;
     }
     for (int i = 0; i < n_ranks; i++) {
-        group->ranks[i] = -1; /* of no world */
+        group->ranks[i] = -1; /* there is no world */
     }
     group->closable.name = group->name;
     group->timeout_s = &group->own_timeout_s;

@@ -23,7 +23,7 @@
 #include "transport/mpi_start.h"
 #include "transport/registry.h"
 
-/* What a rank has begun before it left its world may still arrive for so long. */
+/* How long MPI may still need after a rank was seen to have left its world: see check_company. */
 #define LEFT_GRACE_NS INT64_C(2000000000)
 
 bool start_mpi_is_usual(const struct shoal_world *world)
@@ -89,8 +89,9 @@ shoal_status start_mpi_drive(struct shoal_world *world, void (*drive)(void *cont
 /* The processes of ranks, at the exit ------------------------------------------------------------------------- */
 
 /*
- * Of the last world on an MPI that is Shoal's own, after it was closed: its ranks are all ranks of MPI. Worlds are
- * numbered in the order of their communicators, which is the same on all ranks, so that all keep the same one.
+ * Members and watch of the last world that was closed, if Shoal has initialized MPI: they say which processes of MPI
+ * are still alive. Worlds are numbered in the order of their communicators, which is the same on all ranks, so all
+ * ranks keep those of the same world.
  */
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -124,7 +125,7 @@ static void end_kept(void)
     (void)pthread_mutex_unlock(&kept_lock);
 }
 
-/* Where another world is opened: a process that has ended since the last one does not come. */
+/* Called while another world is opened: a process that has ended since the last world will not take part. */
 static shoal_status check_before_meeting(void *context)
 {
     (void)context;
@@ -183,10 +184,10 @@ shoal_status start_mpi_for_hosts(struct shoal_world *world)
     return open_mpi(world, transport, &mpi);
 }
 
-/* Who waits for the others. */
+/* The state of a rank that waits for the others to initialize MPI. */
 struct company {
     struct shoal_world *world;
-    int64_t left_ns; /* when one was first seen to have left; 0: none has */
+    int64_t left_ns; /* when a rank was first seen to have left; 0: none has */
 };
 
 /*

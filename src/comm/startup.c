@@ -70,14 +70,14 @@ shoal_status startup_without_peers(struct shoal_world *world)
     return create_parts(world);
 }
 
-/* On the watch's thread, which begins after the groups are there. */
+/* Called on the watch's thread, which starts after the groups were made. */
 static void hear_watch(void *context, const char *name, shoal_status status, const char *text)
 {
     struct shoal_world *world = context;
     groups_hear(world->groups, name, status, text);
 }
 
-/* Where a rank may lead a host of its own, it has a page for it, and watches the ranks of others. */
+/* Opens the network of this rank's server, and makes the watch for ranks on other hosts. */
 static shoal_status open_network(struct shoal_world *world, const struct span *span, int listener)
 {
     const struct watch_options options = {.rank = world->rank,
@@ -93,7 +93,8 @@ static shoal_status open_network(struct shoal_world *world, const struct span *s
     return server_open_network(world->server, listener, members_fd(world->page), world->watch);
 }
 
-/* With an exchange alone nobody has said that there are several hosts: then the network may be missing. */
+/* Listens on the network. If that fails and no address was given, nobody has said that there are several hosts: the
+   rank then goes on without the network. */
 static shoal_status listen_on_network(struct span *span, struct card *card, int *listener_out)
 {
     if (!span->is_on) {
@@ -147,7 +148,8 @@ static shoal_status create_servers(struct shoal_world *world, struct span *span,
     return SHOAL_OK;
 }
 
-/* Rank 0 starts to answer when it has the meeting; where that is under its own name only, it has it at once. */
+/* Starts the server. Rank 0 starts it later if the meeting has a name or an address: when it has become the host
+   there. */
 static shoal_status start_server(struct shoal_world *world, bool has_meeting_name)
 {
     if (world->rank == 0 && has_meeting_name) {
@@ -161,7 +163,8 @@ static shoal_status start_server(struct shoal_world *world, bool has_meeting_nam
 
 /* The meeting ------------------------------------------------------------------------------------------- */
 
-/* The others must not be left waiting in the application's exchange for a rank that could not start. */
+/* A rank that could not start still takes part in the application's exchange, because the others wait there for its
+   card. */
 static void exchange_failure(const struct startup_plan *plan, struct card *card, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];
@@ -182,7 +185,8 @@ static shoal_status check_rank_zero(void *context)
     return members_state(world->members, 0) == MEMBER_DEAD ? members_check(world->members, 0) : SHOAL_OK;
 }
 
-/* Rank 0 has said something before it was asked: the meeting has failed, and the next answer is the reason. */
+/* Ends the wait if rank 0 has sent something before it was asked: the meeting has failed, and the message has the
+   reason. */
 static shoal_status check_meeting(void *context)
 {
     const struct rendezvous *rendezvous = context;
@@ -190,7 +194,8 @@ static shoal_status check_meeting(void *context)
     return poll(&polled, 1, 0) > 0 ? SHOAL_ERR_CANCELLED : SHOAL_OK;
 }
 
-/* All have the cards. When this rank is connected with all ranks on other hosts, it is ready the second time. */
+/* Called when all ranks have the cards. Connects this rank to all ranks on other hosts, and says again that it is
+   ready. */
 static shoal_status connect_hosts(struct shoal_world *world, struct rendezvous *rendezvous,
                                   const struct card *cards)
 {
@@ -214,7 +219,8 @@ static shoal_status connect_hosts(struct shoal_world *world, struct rendezvous *
     return SHOAL_OK;
 }
 
-/* A connection over the network is no way to ask a server on this host for memory. */
+/* Whether the connection to rank 0 can be used for requests. Not if it is over TCP and rank 0 is on this host: TCP
+   cannot pass descriptors of shared memory. */
 static bool is_good_to_keep(struct shoal_world *world, const struct rendezvous *rendezvous)
 {
     return rendezvous->fd >= 0 && rendezvous->is_tcp == watch_has(world->watch, 0);
@@ -272,7 +278,8 @@ static shoal_status meet(struct shoal_world *world, struct rendezvous *rendezvou
     return status;
 }
 
-/* Where the ranks meet: at the key's name, at SHOAL_ADDRESS, or at the server of the rank 0 that the exchange has shown. */
+/* Finds where the ranks meet: at the name of the job's key, at SHOAL_ADDRESS, or at rank 0's server as the exchange
+   showed it. */
 static shoal_status find_meeting(struct shoal_world *world, const struct startup_plan *plan,
                                  const struct span *span, struct rendezvous *rendezvous,
                                  char name[SOCKET_NAME_BYTES], struct card *cards)
@@ -284,7 +291,7 @@ static shoal_status find_meeting(struct shoal_world *world, const struct startup
         card_server_name(&cards[0], name);
         rendezvous->address = cards[0].address;
         rendezvous->key = (struct proof_key){{cards[0].token[0], cards[0].token[1]}};
-        /* What rank 0 believes of its host says where to look first, and no more. */
+        /* The claims only say where to look first: both ranks may still be on different hosts. */
         rendezvous->name = cards[0].claim == card->claim ? name : NULL;
     } else if (world->n_ranks == 1) {
         card_server_name(card, name);
@@ -355,14 +362,14 @@ void startup_undo(struct shoal_world *world)
     } else {
         watch_stop(world->watch);
     }
-    /* After the server and the watch, which tell it of failures. */
+    /* After the server and the watch, which report failures to the groups. */
     groups_free(world->groups);
     if (is_kept) {
         start_mpi_keep(world);
     }
     members_free(world->members);
-    /* After the server, which hands out its descriptor. */
+    /* After the server, which hands out the page's descriptor. */
     members_free(world->page);
-    /* After the members, which ask it. */
+    /* After the members, which ask the watch. */
     watch_free(world->watch);
 }

@@ -14,7 +14,7 @@ struct startup_plan {
     shoal_exchange exchange;
     void *exchange_context;
     bool is_by_environment; /* rank and size came from a launcher */
-    const char *hosts_text; /* why there are several hosts, as the launcher says; "": it does not */
+    const char *hosts_text; /* what the launcher says about several hosts; "": nothing */
 };
 
 /*
@@ -23,10 +23,10 @@ struct startup_plan {
  */
 shoal_status startup_with_peers(struct shoal_world *world, const struct startup_plan *plan);
 
-/* Without others to meet: only what a rank has by itself. */
+/* Opens a world without peers: makes only what a rank has by itself. */
 shoal_status startup_without_peers(struct shoal_world *world);
 
-/* Ends whatever of a world there is, except its memory, without waiting for anybody. */
+/* Frees everything that the world has, but not the world itself. Does not wait for other ranks. */
 void startup_undo(struct shoal_world *world);
 
 #endif

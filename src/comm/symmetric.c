@@ -27,8 +27,8 @@ struct shoal_symmetric {
     size_t stride;           /* between blocks; 0: plain memory, of the caller alone */
     char *base;              /* the first member's block */
     struct segment *segment; /* NULL: base is an allocation */
-    bool is_known;           /* to the regions */
-    uint32_t number;         /* under which it was opened and has a name; 0: none, or it was shared */
+    bool is_known;           /* the world's regions have it */
+    uint32_t number; /* of memory that was opened and still has a name; 0: it was shared, or has none */
 };
 
 static void symmetric_destroy(struct owned *owned)
@@ -86,7 +86,7 @@ static shoal_status add_region(struct shoal_group *group, struct shoal_symmetric
     return SHOAL_OK;
 }
 
-/* Whatever fails here on one member, all go through both collectives. */
+/* A member on which something fails still takes part in both collectives, because the others wait there. */
 static shoal_status create_together(struct shoal_group *group, size_t bytes,
                                     struct shoal_symmetric *symmetric)
 {
@@ -101,14 +101,14 @@ static shoal_status create_together(struct shoal_group *group, size_t bytes,
     return shared_confirm(group, SHARED_SYMMETRIC, id, mine);
 }
 
-/* Plain memory on each member, of which all have it or none. */
+/* Makes plain memory on each member. Either all members get it or none. */
 static shoal_status create_apart(struct shoal_group *group, struct shoal_symmetric *symmetric)
 {
     shoal_status mine = symmetric ? allocate_alone(symmetric) : SHOAL_ERR_NO_MEMORY;
     return group_has_peers(group) ? shared_confirm(group, SHARED_SYMMETRIC, /*id=*/0, mine) : mine;
 }
 
-/* Without memory yet. NULL: there is none for this either. */
+/* Makes the handle, without its memory. NULL: no memory. */
 static struct shoal_symmetric *prepare(struct shoal_group *group, size_t bytes)
 {
     struct shoal_symmetric *symmetric = mem_alloc_zeroed(1, sizeof(*symmetric));
@@ -122,7 +122,7 @@ static struct shoal_symmetric *prepare(struct shoal_group *group, size_t bytes)
     return symmetric;
 }
 
-/* The world has it from now on, if it was made. */
+/* Adds the memory to the world's list if it was made, and frees the handle otherwise. */
 static shoal_status keep(struct shoal_symmetric *symmetric, shoal_status status,
                          shoal_symmetric **symmetric_out)
 {
@@ -215,7 +215,7 @@ shoal_status symmetric_share(shoal_group *group, uint32_t number, size_t bytes, 
     }
     shoal_status status = shared_confirm(group, SHARED_OPENED, number, mine);
     if (status == SHOAL_OK) {
-        symmetric->number = 0; /* the name is gone */
+        symmetric->number = 0; /* the name was dropped */
     }
     return status;
 }

@@ -29,7 +29,7 @@ struct thread_ranks {
     void *context;
     char key[64];
     _Atomic uint32_t gate;
-    _Atomic int first_failed; /* rank + 1 of who failed before all others; 0: nobody */
+    _Atomic int first_failed; /* the rank that failed first, plus 1; 0: none has */
 };
 
 struct thread_rank {
@@ -95,7 +95,7 @@ static shoal_status start_threads(struct thread_rank *ranks, int n_ranks)
     return SHOAL_OK;
 }
 
-/* The first failure in time: those that come later are often its consequences. */
+/* Joins the threads and returns the failure that came first: later ones are often its consequences. */
 static shoal_status join_threads(const struct thread_ranks *all, struct thread_rank *ranks)
 {
     for (int i = 0; i < all->n_ranks; i++) {

@@ -17,7 +17,7 @@
 #include "comm/world.h"
 #include "transport/registry.h"
 
-/* Control messages lie in the world's store, among the keys that programs cannot use. */
+/* The keys of control messages in the world's store. Programs cannot use keys of the library. */
 #define KEY_PREFIX "transport/"
 #define KEY_BYTES 256
 
@@ -30,12 +30,13 @@ struct transports {
     struct transport_world world;
     char address[ADDRESS_TEXT_BYTES];
     struct shoal_world *owner;
-    const struct transport *crossing; /* what was found; NULL: nothing */
+    const struct transport *crossing; /* the module that crosses hosts; NULL: none was found */
     bool has_looked;
-    char passed_over[ERROR_TEXT_BYTES]; /* why not another one */
+    char passed_over[ERROR_TEXT_BYTES]; /* why preferred modules are not used */
     int *hosts;                         /* NULL: a world without peers */
     _Atomic uint64_t *sent_to_hosts;
-    /* What may carry groups of this world, what is preferred first; all are open. Each is another one of the process. */
+    /* The transports that may carry groups of this world, preferred ones first. All are open, and no two are the
+       same. */
     struct candidate candidates[TRANSPORTS_MOST];
     size_t n_candidates;
 };
@@ -146,7 +147,7 @@ static void number_hosts(struct transports *transports, const struct card *cards
     transports->world.n_hosts = n_hosts;
 }
 
-/* So far all ranks counted as on this host. */
+/* Counts the ranks of this host. Until now all ranks counted as being on it. */
 static void count_local_ranks(struct transports *transports)
 {
     const struct transport_world *world = &transports->world;
@@ -173,7 +174,7 @@ static shoal_status add_candidate(struct transports *transports, const struct tr
     return SHOAL_OK;
 }
 
-/* Modules that cross hosts. One that is not installed, or does not fit, is passed over. */
+/* Finds the module that crosses hosts. Modules that are not installed, or do not fit, are passed over. */
 static const struct transport *find_module(struct transports *transports)
 {
     for (size_t i = 0; transport_crossing_at(i) && !transports->has_looked; i++) {
@@ -215,7 +216,8 @@ static shoal_status add_module(struct transports *transports, int64_t deadline_n
     return SHOAL_OK;
 }
 
-/* What is layered upon the module that was added last is opened after it, and preferred to it where it fits. */
+/* Adds a transport that is layered upon the module that was added last. It is opened after that module, and
+   preferred to it for groups that it can carry. */
 static shoal_status add_layered(struct transports *transports, const struct transport *layered,
                                 int64_t deadline_ns)
 {
@@ -293,7 +295,7 @@ shoal_status transports_progress(struct transports *transports)
 void transports_drive(struct transports *transports)
 {
     if (transports_progress(transports) != SHOAL_OK) {
-        error_clear(); /* only the opener drives, and it may */
+        error_clear(); /* not the wrong thread: the opener calls this */
     }
 }
 
@@ -304,7 +306,7 @@ static int host_of(const struct shoal_world *world, int rank)
     return world->transports && world->transports->hosts ? world->transports->hosts[rank] : 0;
 }
 
-/* The first member on another host than the first; n_ranks: there is none. */
+/* The first member that is on another host than member 0; n_ranks: there is none. */
 static int find_other_host(const struct shoal_world *world, const int *ranks, int n_ranks)
 {
     int other = 1;
@@ -336,12 +338,12 @@ static shoal_status find_candidate(const struct shoal_world *world, const int *r
                                    const char *name, struct candidate *candidate_out)
 {
     const struct transports *transports = world->transports;
-    /* What was asked for; or, before the ranks have met, what will do if they are on one host. */
+    /* The transport that was asked for; or, before the ranks have met, one that fits if all are on one host. */
     if (!transports || transports->n_candidates == 0) {
         candidate_out->transport = world->transport ? world->transport : transport_at(0);
         return SHOAL_OK;
     }
-    /* What is layered comes last: it was opened after what it needs, and is preferred to that. */
+    /* A layered transport comes last, because it was opened after what it needs, but is preferred. */
     const struct candidate *last = &transports->candidates[transports->n_candidates - 1];
     bool is_across = find_other_host(world, ranks, n_ranks) < n_ranks;
     if (last->transport->is_layered && (is_across || world->transport)) {
@@ -356,7 +358,7 @@ static shoal_status find_candidate(const struct shoal_world *world, const int *r
             return SHOAL_OK;
         }
     }
-    /* The reason against the one that is preferred is the one to tell. */
+    /* No transport fits: the error is why the preferred one does not. */
     return check_fits(transports->candidates[0].transport, world, ranks, n_ranks, name);
 }
 

@@ -15,7 +15,7 @@ struct card;
 struct shoal_world;
 struct transports;
 
-/* What a world keeps for transports; its rank, size and transport are known. NULL: no memory. */
+/* Makes what a world keeps for transports. The world has its rank, size and transport. NULL: no memory. */
 struct transports *transports_create(struct shoal_world *world);
 
 /*
@@ -31,7 +31,7 @@ shoal_status transports_open(struct transports *transports, const struct card *c
  */
 const char *transports_find_crossing(struct transports *transports, const char **why_out);
 
-/* Nothing is connected any more. NULL is allowed. */
+/* Call when no group is connected any more. NULL is allowed. */
 void transports_close(struct transports *transports);
 
 struct transport_choice {
@@ -48,9 +48,9 @@ struct transport_choice {
 shoal_status transports_choose(const struct shoal_world *world, const int *ranks, int n_ranks,
                                const char *name, struct transport_choice *choice_out);
 
-/* Makes progress where no thread of Shoal's may: shoal_world_progress. NULL is allowed. */
+/* Makes progress in worlds in which no thread of Shoal may: shoal_world_progress. NULL is allowed. */
 shoal_status transports_progress(struct transports *transports);
-/* The same while a thread waits: nothing is told. */
+/* Makes progress while a thread waits. Errors are ignored. */
 void transports_drive(struct transports *transports);
 
 #endif

@@ -107,7 +107,7 @@ static shoal_status map_window(struct shoal_window *window)
     return SHOAL_OK;
 }
 
-/* Whatever fails here on one member, all go through both collectives. */
+/* A member on which something fails still takes part in both collectives, because the others wait there. */
 static shoal_status create_together(struct shoal_group *group, size_t bytes, struct shoal_window *window)
 {
     uint32_t id = 0;
@@ -228,7 +228,7 @@ static shoal_status check_gather(const shoal_window *window, const shoal_window_
     return SHOAL_OK;
 }
 
-/* The generation after the last. Under gather_lock. */
+/* Makes the call for the next generation. Under gather_lock. */
 static struct collective next_gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
                                      uint64_t label, const struct purpose *purpose)
 {
@@ -250,11 +250,11 @@ static void count_gather(shoal_window *window)
     atomic_fetch_add_explicit(&window->n_gathers, 1, memory_order_release);
 }
 
-/* A blocking gather that waits for its own caller would never end. */
+/* A blocking gather would wait for a release by its own caller, and never end. */
 static shoal_status check_was_released(const shoal_window *window)
 {
     uint64_t n_gathers = atomic_load_explicit(&window->n_gathers, memory_order_relaxed);
-    /* Relaxed: the flag in shared memory is what orders reads and writes; this is only to say something sooner. */
+    /* Relaxed: the flag in shared memory orders reads and writes. This check only gives the error sooner. */
     if (atomic_load_explicit(&window->n_released, memory_order_relaxed) < n_gathers) {
         return error_set(
             SHOAL_ERR_STATE,
@@ -356,7 +356,7 @@ static shoal_status issue_gather_again(shoal_window *window, struct lane_work *w
 
 shoal_status window_start_again(shoal_window *window, struct lane_work *work)
 {
-    TRY(world_check_process(window->world)); /* in a child nobody may ever leave the lock */
+    TRY(world_check_process(window->world)); /* in a forked child the lock may be held for ever */
     TRY(group_check_open(window->group));
     (void)pthread_mutex_lock(&window->gather_lock);
     shoal_status status = issue_gather_again(window, work);
@@ -371,7 +371,7 @@ static shoal_status release_generation(shoal_window *window)
 {
     /* Relaxed: written under the lock only. */
     uint64_t n_released = atomic_load_explicit(&window->n_released, memory_order_relaxed);
-    /* Acquire: pairs with count_gather; that thread's gather comes before this release. */
+    /* Acquire: pairs with the release in count_gather: that gather comes before this release. */
     if (n_released == atomic_load_explicit(&window->n_gathers, memory_order_acquire)) {
         return error_set(SHOAL_ERR_STATE, "window_release: %s",
                          n_released == 0 ? "nothing was gathered yet"

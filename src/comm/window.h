@@ -12,7 +12,7 @@ struct lane_work;
 /* `call` has window_pieces, label, purpose and timeout. Checked as by shoal_window_gather_start. */
 shoal_status window_prepare(shoal_window *window, struct shoal_group *group, const struct collective *call,
                             struct lane_work **work_out);
-/* lane_issue_again of such a work, as the next generation. */
+/* Issues such a work again (lane_issue_again), as the next generation. */
 shoal_status window_start_again(shoal_window *window, struct lane_work *work);
 
 #endif

@@ -42,7 +42,7 @@ void work_init(struct shoal_work *work, struct work_count *count, const struct c
     work->count = count;
     atomic_init(&work->was_awaited, false);
     refcount_get(&count->references);
-    /* Relaxed, here and below: a number for a warning. Closing comes after every call on the world. */
+    /* Relaxed, here and below: the number is only used for a warning, when all calls on the world have returned. */
     atomic_fetch_add_explicit(&count->n_unawaited, 1, memory_order_relaxed);
 }
 
@@ -53,7 +53,7 @@ void work_release(struct shoal_work *work)
 
 void work_forget(struct shoal_work *work)
 {
-    /* Relaxed: only who counts it down is decided here; the result is ordered by the completion. */
+    /* Relaxed: only decides which thread counts it down. The completion orders the result. */
     if (!atomic_load_explicit(&work->was_awaited, memory_order_relaxed) &&
         !atomic_exchange_explicit(&work->was_awaited, true, memory_order_relaxed)) {
         atomic_fetch_sub_explicit(&work->count->n_unawaited, 1, memory_order_relaxed);
@@ -63,7 +63,7 @@ void work_forget(struct shoal_work *work)
 void work_rearm(struct shoal_work *work)
 {
     completion_rearm(&work->completion);
-    /* Relaxed, both: the caller is alone with the work; a number for a warning. */
+    /* Relaxed, both: only the caller uses the work, and the number is only used for a warning. */
     if (atomic_exchange_explicit(&work->was_awaited, false, memory_order_relaxed)) {
         atomic_fetch_add_explicit(&work->count->n_unawaited, 1, memory_order_relaxed);
     }
@@ -86,7 +86,7 @@ shoal_status work_check_process(const struct shoal_work *work)
 
 /* Callbacks -------------------------------------------------------------------------------------------- */
 
-/* Works of others end on a thread that is in a call of its own: that call's error text stays. */
+/* Calls the hooks. The work may end on a thread that is in another call, whose error text is kept. */
 static void notify(struct completion_listener *base, struct completion *completion)
 {
     struct work_listener *listener = (struct work_listener *)base;
@@ -145,7 +145,8 @@ bool shoal_work_test(shoal_work *work)
     return work && completion_test(&work->completion);
 }
 
-/* The push may have used up all the time: what the last wait says of it is not what the caller waited. */
+/* The error of a wait that was too short. The text of the last inner wait does not have the whole time, so it is
+   replaced. */
 static shoal_status fail_too_early(struct shoal_work *work, int64_t waited_ns)
 {
     char what[ERROR_TEXT_BYTES] = "an operation";

@@ -14,7 +14,7 @@
 #include "base/completion.h"
 #include "comm/handles.h"
 
-/* What the works of a world have in common. It outlives the world: tensors may hold works that have ended. */
+/* Shared by all works of a world. It outlives the world, because tensors may hold works that have ended. */
 struct work_count {
     _Atomic uint32_t references;  /* the world's, and one per work */
     uint32_t n_forks;             /* the world's */
@@ -34,16 +34,17 @@ struct work_hooks {
 struct work_listener {
     struct completion_listener base; /* first */
     struct work_hooks hooks;
-    bool is_allocated; /* on its own */
+    bool is_allocated; /* in memory of its own, which is freed when the work ends */
 };
 
 struct shoal_work {
     struct completion completion; /* first: its kind's destroy frees the whole */
-    /* Optional: what it is, for the text of a wait that was too short; set after work_init. At most `bytes`. */
+    /* Optional; set after work_init. Writes at most `bytes` about the work, for the error of a wait that was too
+       short. */
     void (*describe)(struct shoal_work *work, char *text, size_t bytes);
-    /* NULL: it ends although nobody waits. Otherwise sees to that from now on; set after work_init. */
+    /* Makes the work end although nobody waits for it; set after work_init. NULL: it always does. */
     shoal_status (*watch)(struct shoal_work *work);
-    /* Set by the first wait or test that saw the end. */
+    /* Set by the first wait or test that has seen the end. */
     _Atomic bool was_awaited;
     struct work_count *count;
 };
@@ -56,12 +57,13 @@ struct shoal_work {
 void work_init(struct shoal_work *work, struct work_count *count, const struct completion_kind *kind);
 void work_release(struct shoal_work *work);
 
-/* One that has ended is to be issued again: completion_rearm, and it counts as not awaited. */
+/* Prepares a work that has ended to be issued again: rearms the completion, and counts the work as not awaited. */
 void work_rearm(struct shoal_work *work);
 
 void work_note_awaited(struct completion *completion);
 
-/* Before anybody else knows the work: the hooks are called at its end. The listener is part of what embeds the work. */
+/* Call before another thread knows the work. The hooks are called at its end. The listener must live as long as the
+   work. */
 void work_listen(struct shoal_work *work, struct work_listener *listener, const struct work_hooks *hooks);
 
 /* SHOAL_ERR_STATE in a forked child: the threads that carry a pending work are not in this process. */

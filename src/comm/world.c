@@ -33,7 +33,7 @@
 
 #define STARTUP_TIMEOUT_S 60.0
 #define CLOSE_TIMEOUT_S 30.0
-/* Between two looks at what another thread is about to finish. */
+/* Between two checks whether other threads have finished. */
 #define NAP_NS 200000
 
 /* Opening ----------------------------------------------------------------------------------------------- */
@@ -57,7 +57,7 @@ static shoal_status check_times(struct shoal_world *world, const shoal_world_opt
                          &world->close_timeout_s);
 }
 
-/* Rank and size by the caller's word. */
+/* Takes rank and size from the options. */
 static shoal_status check_place(struct shoal_world *world, const shoal_world_options *options)
 {
     int n_ranks_max = !world->has_peers ? INT_MAX : ENVIRONMENT_RANKS_MAX;
@@ -80,16 +80,16 @@ static shoal_status check_place(struct shoal_world *world, const shoal_world_opt
     return SHOAL_OK;
 }
 
-/* From the environment; its key becomes the plan's. */
+/* Takes rank, size and key from the environment. */
 static shoal_status find_place(struct shoal_world *world, const shoal_world_options *options,
                                struct environment *environment)
 {
-    /* A communicator has a rank and a size, whatever the launcher has started. */
+    /* With a communicator, its rank and size count, whatever the launcher says. */
     if (options->mpi_comm) {
         *environment = (struct environment){.launcher = "MPI"};
         return start_mpi_check_place(world, /*has_communicator=*/true);
     }
-    /* Alike on every rank, rank 0 too: the others would wait for it in the exchange. */
+    /* The check is the same on every rank, also on rank 0: otherwise the others would wait for it in the exchange. */
     if (options->exchange) {
         return error_set(SHOAL_ERR_INVALID,
                          "exchange is given, but n_ranks is 0: give n_ranks and rank with it");
@@ -107,7 +107,7 @@ static shoal_status find_place(struct shoal_world *world, const shoal_world_opti
     return SHOAL_OK;
 }
 
-/* What the program, or the environment, asks for. */
+/* Finds the transport that the program or the environment asks for. */
 static shoal_status find_transport(struct shoal_world *world, const shoal_world_options *options)
 {
     const char *by_environment = option_text(OPTION_TRANSPORT);
@@ -267,9 +267,10 @@ shoal_status shoal_world_close(shoal_world *world)
     int64_t deadline_ns = clock_deadline_after(world->close_timeout_s);
     LOG(SHOAL_LOG_DEBUG, "rank %d closes its world", world->rank);
     warn_of_unawaited(world);
-    /* Half of the time: what no peer does its part of must not take that in which this rank waits for the others. */
+    /* Half of the time. An operation whose peer does nothing must not use up the time in which this rank waits for the
+       others to close. */
     finish_started(world, clock_deadline_after(world->close_timeout_s / 2));
-    /* Before this rank leaves: what is dropped here may lie on the servers of others. */
+    /* Before this rank leaves, because names may have to be dropped at servers of other ranks. */
     free_parts(world);
     error_clear();
     shoal_status status = SHOAL_OK;

@@ -31,27 +31,27 @@ struct shoal_world {
     const char *launcher;
     const struct transport *transport; /* what was asked for; NULL: chosen for each group */
     bool has_peers;
-    bool may_spin;                     /* no more ranks on this host than processors */
-    bool is_driven;                    /* only the thread that opened it makes progress: mpi_progress */
-    bool has_ended_well;               /* all ranks have closed */
-    struct transports *transports;     /* comm/transports.h */
+    bool may_spin;                 /* no more ranks on this host than processors */
+    bool is_driven;                /* only the thread that opened the world makes progress: mpi_progress */
+    bool has_ended_well;           /* all ranks have closed */
+    struct transports *transports; /* comm/transports.h */
     const struct mpi_start *mpi_start; /* comm/start_mpi.h; NULL: the world does not use MPI */
     struct mpi *mpi;
-    uint64_t mpi_number; /* of the worlds of this process on MPI: the same on all ranks */
+    uint64_t mpi_number; /* counts the worlds of this process on MPI; the same on all ranks */
     pthread_t opener;    /* the thread that drives the world */
     double timeout_s;    /* of an operation */
     double close_timeout_s;
     double startup_timeout_s;
     struct members *members; /* NULL: a world without peers */
-    struct members *page;    /* that this rank has made for its host; outlives the server; NULL: none */
+    struct members *page; /* the page that this rank has made for its host; outlives the server; NULL: none */
     struct server *server;
     struct watch *watch;       /* bootstrap/watch.h; NULL: no rank can be on another host */
     struct client *client;     /* NULL: a world without peers */
     struct shoal_store *store; /* rank 0's */
     struct groups *groups;
     struct regions *regions;
-    struct owned_list ending;    /* what has threads that use groups: ended before the groups */
-    shoal_status ending_failure; /* the first of these that has failed */
+    struct owned_list ending;    /* objects whose threads use groups: ended before the groups */
+    shoal_status ending_failure; /* the first failure of one of these */
     char ending_text[ERROR_TEXT_BYTES];
     struct owned_list owned;   /* meshes, symmetric memory, windows: ended after the groups, before regions */
     struct shoal_group *group; /* all ranks */
@@ -65,7 +65,8 @@ static inline shoal_status world_check_process(const struct shoal_world *world)
     return fork_check(world->n_forks);
 }
 
-/* SHOAL_OK while the rank lives and has its world open; otherwise SHOAL_ERR_PEER, naming rank and process. */
+/* SHOAL_OK while the rank is alive and has its world open. Otherwise SHOAL_ERR_PEER, with a text that names rank and
+   process. */
 static inline shoal_status world_check_rank(struct shoal_world *world, int rank)
 {
     return world->members ? members_check(world->members, rank) : SHOAL_OK;
