@@ -157,7 +157,7 @@ const char *arguments_of_list(const char *list, size_t index, struct arguments_n
     return name->text;
 }
 
-/* The text is that of the call which was to make the tensor, and says so. */
+/* The text is that of the call that should have filled the tensor, so it names this argument too. */
 static shoal_status name_late(const char *argument, shoal_status status)
 {
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s did not arrive", argument);
@@ -179,7 +179,7 @@ shoal_status arguments_wait_writable(const char *argument, shoal_tensor *tensor)
 
 /* Lists that are written ------------------------------------------------------------------------------- */
 
-/* Without memory, a storage is a place of its own. */
+/* Finds the addresses that a tensor covers. A storage without memory gets addresses of its own. */
 static void find_place(struct tensor_use *use)
 {
     const struct storage *storage = use->tensor->storage;
@@ -248,7 +248,7 @@ shoal_status arguments_targets_apart(const char *name, const shoal_value *tensor
 
 /* Splits ----------------------------------------------------------------------------------------------- */
 
-/* One list, against what it divides (-1: anything). */
+/* Checks one list of splits: one for each rank, which add up to n_rows (-1: to anything). */
 static shoal_status check_splits(const char *name, const shoal_value *splits, int64_t n_ranks, int64_t n_rows,
                                  int64_t *sum_out)
 {

@@ -15,30 +15,32 @@ struct reduction {
     double factor; /* premul_sum only */
 };
 
-/* `factor` may be NULL: the op has none. NaN: absent, as it must be except for premul_sum. */
+/* `factor` is NULL if the op has none. A factor that is NaN counts as absent, which it must be except for
+   premul_sum. */
 shoal_status arguments_reduction(const shoal_value *reduce, const shoal_value *factor,
                                  struct reduction *reduction_out);
-/* The same, and the operator is offered for the dtype. */
+/* Also checks that the dtype has the operator. */
 shoal_status arguments_reduction_of(const shoal_value *reduce, const shoal_value *factor, shoal_dtype dtype,
                                     struct reduction *reduction_out);
 
-/* A rank of the group; the error names the argument. */
+/* Reads a rank of the group. Errors name the argument. */
 shoal_status arguments_rank(const char *name, const shoal_value *value, shoal_group *group, int *rank_out);
 
-/* Not empty, one dtype; the error names the first that differs. */
+/* Checks that a list is not empty and has one dtype. The error names the first tensor that differs. */
 shoal_status arguments_list(const shoal_value *tensors);
 
-/* `shape` with dimension `dim` multiplied by the number of ranks; a 0-d tensor becomes [n_ranks]. */
+/* The layout of `self` with dimension `dim` multiplied by the number of ranks. A 0-d tensor becomes [n_ranks]. */
 shoal_status arguments_gathered(const shoal_tensor *self, int64_t dim, shoal_group *group,
                                 struct layout *layout_out, int *dim_out);
-/* Divided; `name` is that of the argument. SHOAL_ERR_INVALID, with the numbers, when it does not divide. */
+/* The layout of `self` with dimension `dim` divided by the number of ranks. SHOAL_ERR_INVALID if it cannot be
+   divided; the text has the numbers, and `name` as the argument. */
 shoal_status arguments_scattered(const char *name, const shoal_tensor *self, int64_t dim, shoal_group *group,
                                  struct layout *layout_out, int *dim_out);
 
-/* Dimension `dim` of the layout multiplied by the number of ranks, if that can be counted. */
+/* Multiplies dimension `dim` of the layout by the number of ranks. Fails if there are too many elements to count. */
 shoal_status arguments_multiply(struct layout *layout, int dim, shoal_group *group);
 
-/* `out` has that shape and the dtype of `self`, and can be written; the error names the argument. */
+/* Checks that `out` has this shape and the dtype of `self`, and can be written. The error names the argument. */
 shoal_status arguments_out(const char *argument, const shoal_tensor *out, const shoal_tensor *self,
                            const struct layout *layout);
 
@@ -56,38 +58,42 @@ struct arguments_name {
 };
 const char *arguments_of_list(const char *list, size_t index, struct arguments_name *name);
 
-/* A tensor of a list that is used at once with the others. */
+/* A tensor of a list whose tensors are all used at the same time. */
 struct tensor_use {
     const shoal_tensor *tensor;
     size_t index; /* in the list, for the error */
     bool is_written;
-    uintptr_t first; /* for arguments_apart */
+    uintptr_t first; /* first address; set by arguments_apart, like the end */
     uintptr_t end;
 };
 
-/* Whether any of them is not contiguous: the raw calls check the others, but see only buffers where these lie. */
+/* Whether a tensor of the list is not contiguous. The raw calls check overlaps of contiguous ones only, because they
+   see a staging buffer in place of the others. */
 bool arguments_have_gaps(const shoal_value *tensors);
-/* SHOAL_ERR_INVALID, "NAME[0] and [2] share memory", when one that is written does with another. Sorts them. */
+/* SHOAL_ERR_INVALID, "NAME[0] and [2] share memory", if a tensor that is written shares memory with another one.
+   Sorts them. */
 shoal_status arguments_apart(const char *name, struct tensor_use *uses, size_t n_uses);
-/* The same of a list that is written, if it has gaps. */
+/* Checks this for a list that is written, if a tensor of it is not contiguous. */
 shoal_status arguments_targets_apart(const char *name, const shoal_value *tensors);
-/* For kernels that wait themselves, as the dispatcher does for others: it can be read, or overwritten. The error names the
-   argument. */
+/* For kernels that wait for their arguments themselves: return when the tensor can be read, or overwritten. The
+   dispatcher does this for other kernels. Errors name the argument. */
 shoal_status arguments_wait_readable(const char *argument, shoal_tensor *tensor);
 shoal_status arguments_wait_writable(const char *argument, shoal_tensor *tensor);
 
-/* Splits of dimension 0: both lists, or neither, fitting self and the group. *n_rows_out: of the result. */
+/* Checks the splits of dimension 0: both lists are given or none, and they fit self and the group. *n_rows_out: how
+   many rows the result has. */
 shoal_status arguments_splits(const shoal_tensor *self, const shoal_value *output_splits,
                               const shoal_value *input_splits, shoal_group *group, int64_t *n_rows_out);
 
-/* Destinations of a permutation. *source_out: who sends to the caller, -1: nobody; *destination_out likewise. */
+/* Reads the destinations of a permutation. *source_out is the rank that sends to the caller, *destination_out the
+   one that the caller sends to; -1: none. */
 shoal_status arguments_permutation(const shoal_value *destinations, shoal_group *group, int *source_out,
                                    int *destination_out);
 
 /* Entry `index` of a list of dimensions; of an empty list: dimension 0. */
 int64_t arguments_dim_at(const shoal_value *dims, size_t index);
 
-/* Elements of one row: everything behind dimension 0. */
+/* How many elements a row has: the product of all dimensions after the first. */
 int64_t arguments_row_elements(const shoal_tensor *self);
 
 #endif

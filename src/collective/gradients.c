@@ -22,7 +22,8 @@ static shoal_status fail_reduce(const char *name, shoal_reduce_op reduce, const 
                      shoal_reduce_op_name(reduce), offered);
 }
 
-/* What a gradient function finds in the arguments of a call, wherever the row has them. */
+/* Reads the operator and the factor of a call. `reduce` and `factor` are their places among the row's parameters;
+   the row may have no factor. */
 static shoal_status read_reduction(const shoal_op_call_context *call, const shoal_value *arguments,
                                    size_t reduce, size_t factor, struct reduction *reduction_out)
 {
@@ -42,7 +43,7 @@ static shoal_value box_reduce(const struct reduction *reduction)
     return box_string(shoal_reduce_op_name(reduction->reduce));
 }
 
-/* Nothing for all operators but one. */
+/* Only premul_sum has a factor. */
 static shoal_value box_factor(const struct reduction *reduction)
 {
     return reduction->reduce == SHOAL_PREMUL_SUM ? box_float(reduction->factor)
@@ -68,7 +69,7 @@ static shoal_tensor *reduce_scatter(shoal_tensor *self, int64_t dim, shoal_group
                        box_group(group));
 }
 
-/* Along the first dimension of each. */
+/* Reduces and scatters each tensor along its first dimension. */
 static shoal_tensor *const *reduce_scatter_list(shoal_tensor *const *tensors, size_t n, shoal_group *group)
 {
     return COLLECT_MANY(reduce_scatter_tensor_coalesced, n, box_tensors(tensors, n), box_reduce(&sum),
@@ -127,7 +128,7 @@ GRADIENT(symmetric_all_reduce_out)
     return spread_all_reduce(call, arguments, 1, outputs, output_gradients[0], &input_gradients[1]);
 }
 
-/* Every rank takes part with every tensor, whether or not something flowed back to it here. */
+/* Puts zeros where a gradient is absent: every rank takes part with every tensor. */
 static shoal_tensor *const *fill_absent(shoal_tensor *const *outputs, shoal_tensor *const *gradients,
                                         size_t n)
 {
@@ -149,7 +150,7 @@ static shoal_tensor *const *fill_absent(shoal_tensor *const *outputs, shoal_tens
     return filled;
 }
 
-/* The error is in the scope, where the engine finds it. */
+/* Passes on the gradients that are needed. If there are none, the scope has the error, where the engine finds it. */
 static void hand_on(const shoal_op_call_context *call, shoal_tensor *const *gradients, size_t n,
                     shoal_tensor **input_gradients)
 {
@@ -188,7 +189,7 @@ GRADIENT(all_reduce_coalesced)
 
 /* reduce and reduce_scatter ---------------------------------------------------------------------------- */
 
-/* What a sum's adjoint gives, as avg or premul_sum has it. */
+/* Scales the gradient of a sum to that of avg or premul_sum. */
 static shoal_tensor *scale_alike(shoal_tensor *gradient, const struct reduction *reduction,
                                  shoal_group *group)
 {
@@ -247,7 +248,8 @@ GRADIENT(reduce_scatter_tensor_inplace)
                        output_gradients[0], &input_gradients[1]);
 }
 
-/* [G * s0, ...] in blocks of ranks becomes G blocks along `dim`. */
+/* Turns a tensor [G * s0, ...], which has a block per rank along dimension 0, into one with the G blocks along
+   `dim`. */
 static shoal_tensor *regroup(shoal_tensor *gathered, int64_t dim, int n_ranks)
 {
     if (!gathered || dim == 0) {
@@ -291,7 +293,7 @@ GRADIENT(reduce_scatter_tensor_coalesced)
 
 /* all_gather ------------------------------------------------------------------------------------------- */
 
-/* A 0-d tensor was gathered to [G]. */
+/* Gives the gradient the shape of `self`: a 0-d tensor was gathered to [G]. */
 static shoal_tensor *as_shaped(shoal_tensor *gradient, const shoal_tensor *self)
 {
     return self->layout.n_dims == 0 ? shoal_reshape(gradient, NULL, 0) : gradient;
@@ -384,7 +386,7 @@ GRADIENT(shard_dim_alltoall)
     return SHOAL_OK;
 }
 
-/* With splits, because ranks to which nobody sent have a gradient without rows but may get one with. */
+/* Uses splits: a rank to which nobody sent has a gradient without rows, but may get one that has rows. */
 GRADIENT(permute_tensor)
 {
     const shoal_tensor *self = arguments[0].as.tensor;

@@ -20,7 +20,8 @@
 
 /* Flights ---------------------------------------------------------------------------------------------- */
 
-/* A copy between two places that fences keep alive. Addresses, not tensors: a storage may be re-bound meanwhile. */
+/* A copy between two places that fences keep alive. It has addresses, not tensors, because a storage may get other
+   memory meanwhile. */
 struct flight_copy {
     struct layout to; /* its offset is in to_data already */
     int64_t from_strides[SHOAL_MAX_DIMS];
@@ -82,7 +83,7 @@ static void run_copies(const struct flight *flight)
     }
 }
 
-/* The work has ended. */
+/* Called when the work has ended. */
 static void land(struct completion_listener *listener, struct completion *work)
 {
     struct flight *flight = flight_of(listener);
@@ -109,7 +110,7 @@ static shoal_status need_flight(struct launch *launch)
     return SHOAL_OK;
 }
 
-/* From contiguous memory to a view of `tensor`. */
+/* Adds a copy from contiguous memory to a view of `tensor`. */
 static shoal_status add_copy(struct launch *launch, const shoal_tensor *tensor, const struct layout *to,
                              const void *from_data)
 {
@@ -156,7 +157,7 @@ static shoal_status add_fence(struct launch *launch, struct storage *storage, st
     return SHOAL_OK;
 }
 
-/* A buffer like the tensor but contiguous, which lives until the work has ended. */
+/* Makes a contiguous buffer that lives until the work has ended. */
 static shoal_status add_staging(struct launch *launch, size_t bytes, void **data_out)
 {
     struct storage *storage;
@@ -233,7 +234,7 @@ static void free_launch(struct launch *launch)
     mem_free(launch->scratch);
 }
 
-/* The call fails after it has begun: part of what it writes may have changed. */
+/* Called when a call fails after it has begun: what it writes may have changed in part. */
 static void note_changes(struct launch *launch)
 {
     for (size_t i = 0; i < launch->n_fences; i++) {
@@ -243,13 +244,13 @@ static void note_changes(struct launch *launch)
     }
 }
 
-/* The storages hear of the work; the launch's own reference keeps it while they do. */
+/* Sets the fences of the work. The launch's own reference keeps the work alive meanwhile. */
 static shoal_status let_fly(struct launch *launch)
 {
     struct flight *flight = launch->flight;
     struct completion *completion = work_completion(launch->work);
     if (flight) {
-        flight->work = launch->work; /* with its reference; the launch has one on the flight */
+        flight->work = launch->work; /* takes the launch's reference; the launch has one to the flight */
         completion = completion_ref(&flight->completion);
     }
     set_fences(launch, completion);
@@ -281,7 +282,7 @@ shoal_status launch_end(struct launch *launch, shoal_status status)
 
 /* What ranks compare ----------------------------------------------------------------------------------- */
 
-/* Room for n more; NULL: no memory, which launch_start will say. */
+/* Makes room for n more numbers. NULL: no memory; launch_start then fails. */
 static int64_t *say(struct launch *launch, size_t n)
 {
     size_t needed = launch->n_details + n;
@@ -328,8 +329,8 @@ void launch_say_number(struct launch *launch, int64_t number)
     }
 }
 
-/* A collective that a gradient function makes also tells which call on the group it is the gradient of, so that ranks
-   that walk back two calls that look alike in different order are told. */
+/* The purpose of a collective that a gradient function makes also has the call on the group that it is the gradient
+   of. So ranks that go back through two similar calls in different order get a mismatch. */
 static struct purpose purpose_of(const struct launch *launch, enum launch_family family, char *words)
 {
     static const char *const texts[LAUNCH_FAMILIES] = {
@@ -351,7 +352,7 @@ static struct purpose purpose_of(const struct launch *launch, enum launch_family
                             .has_lasting_words = noted == 0};
 }
 
-/* For the gradient of the call that was started. */
+/* Notes the number of the call that was started, for its gradient. */
 static shoal_status note_start(const struct launch *launch, shoal_status status)
 {
     if (status == SHOAL_OK) {
@@ -385,7 +386,7 @@ shoal_status launch_start_list(struct launch *launch, enum launch_family family,
 
 /* Memory ----------------------------------------------------------------------------------------------- */
 
-/* Part r of n_ranks equal ones along a dimension. */
+/* Block `rank` of n_ranks equal ones along a dimension. */
 static struct layout narrow_to_block(const shoal_tensor *tensor, int dim, int n_ranks, int rank)
 {
     struct layout layout = tensor->layout;
@@ -411,7 +412,7 @@ static bool has_plain_blocks(const struct launch *launch, const shoal_tensor *te
            (tensor->is_contiguous && (launch->n_ranks == 1 || is_outermost(tensor, dim)));
 }
 
-/* A view of the tensor into contiguous memory, now. */
+/* Copies a view of the tensor into contiguous memory, at once. */
 static shoal_status copy_out_of(const shoal_tensor *tensor, const struct layout *from, void *to_data)
 {
     void *base;

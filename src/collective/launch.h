@@ -28,7 +28,7 @@ struct flight; /* launch.c: what is copied when the data has arrived */
 
 /* A storage that the work touches, and the fence that will be set there. */
 struct launch_fence {
-    struct storage *storage; /* borrowed from a tensor of the call, or owned: a staging buffer's */
+    struct storage *storage; /* of a tensor of the call, borrowed; or of a staging buffer, owned */
     struct fence *fence;
     bool is_write;
     bool is_owned;
@@ -40,24 +40,23 @@ struct launch_fence {
 struct launch {
     shoal_group *group;
     int n_ranks;
-    shoal_work *work; /* for the raw call */
+    shoal_work *work; /* of the raw call */
     struct launch_fence *fences;
     size_t n_fences;
     size_t capacity;
     struct launch_fence inline_fences[LAUNCH_INLINE_FENCES];
     struct flight *flight; /* NULL: nothing to copy afterwards */
-    bool
-        is_transfer; /* point to point: to wait in the call would be to wait for a peer that waits likewise */
-    void *scratch;   /* launch_alloc */
-    /* What ranks compare of the call, beyond the raw one: items as in transport/purpose.h. */
+    bool is_transfer; /* point to point: never waited for in the call, because the peer might do the same */
+    void *scratch;    /* launch_alloc */
+    /* What ranks compare besides the raw call: items as in transport/purpose.h. */
     int64_t *details;
     size_t n_details;
     size_t details_capacity;
-    bool has_no_memory; /* for details */
+    bool has_no_memory; /* there was no memory for details */
     int64_t inline_details[LAUNCH_INLINE_DETAILS];
 };
 
-/* Calls that ranks may mix: the forms of one family move the same data. */
+/* The forms of one family (in place or not, and so on) move the same data, so ranks may mix them. */
 enum launch_family {
 #define FAMILY(name, text) LAUNCH_##name,
 #include "collective/families.def"
@@ -73,7 +72,7 @@ void launch_begin(struct launch *launch, shoal_group *group);
  */
 shoal_status launch_end(struct launch *launch, shoal_status status);
 
-/* Memory that lives until launch_end, one piece per launch, for lists and counts. NULL: no memory. */
+/* Allocates memory for lists and counts that lives until launch_end. Once per launch. NULL: no memory. */
 void *launch_alloc(struct launch *launch, size_t count, size_t size);
 
 /*
@@ -84,30 +83,31 @@ void launch_say_shape(struct launch *launch, const shoal_tensor *tensor);
 void launch_say_number(struct launch *launch, int64_t number);
 void launch_say_numbers(struct launch *launch, const int64_t *numbers, size_t n);
 
-/* The raw collective, with what was said; into launch->work. `call` as for collectives_start (comm/collectives.h). */
+/* Starts the raw collective, with the details that were added, into launch->work. `call` is as for collectives_start
+   (comm/collectives.h). */
 shoal_status launch_start(struct launch *launch, enum launch_family family, struct collective *call);
 shoal_status launch_start_list(struct launch *launch, enum launch_family family, struct collective *call,
                                const shoal_part *parts, size_t n_parts);
 
-/* An input, contiguous. */
+/* The memory of an input, contiguous. */
 shoal_status launch_input(struct launch *launch, shoal_tensor *tensor, const void **data_out);
-/* The same as n_ranks blocks along `dim`, each contiguous, one after the other. */
+/* An input as n_ranks blocks along `dim`, each contiguous, one after the other. */
 shoal_status launch_input_blocks(struct launch *launch, shoal_tensor *tensor, int dim, const void **data_out);
 
-/* An output, contiguous. */
+/* The memory of an output, contiguous. */
 shoal_status launch_output(struct launch *launch, shoal_tensor *tensor, void **data_out);
-/* The same from n_ranks blocks along `dim`. */
+/* An output that the collective fills as n_ranks blocks along `dim`, one after the other. */
 shoal_status launch_output_blocks(struct launch *launch, shoal_tensor *tensor, int dim, void **data_out);
-/* One block after the other, block r becomes tensors[r]. */
+/* Memory for blocks one after the other; block r becomes tensors[r]. */
 shoal_status launch_output_list(struct launch *launch, shoal_tensor *const *tensors, void **data_out);
 
-/* A copy, made when the work has ended, of contiguous memory that a fence of this launch keeps. */
+/* Makes the tensor a copy of contiguous memory when the work has ended. A fence of this launch keeps that memory. */
 shoal_status launch_output_copy(struct launch *launch, shoal_tensor *tensor, const void *data);
 
-/* Read and written. */
+/* The memory of a tensor that is read and written. */
 shoal_status launch_in_place(struct launch *launch, shoal_tensor *tensor, void **data_out);
 
-/* Without its memory: a tensor that is ready when the work has ended. */
+/* Makes a tensor count as ready when the work has ended, although the work does not use its memory. */
 shoal_status launch_mark(struct launch *launch, shoal_tensor *tensor);
 
 #endif

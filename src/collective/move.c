@@ -42,7 +42,7 @@ static shoal_status declare_gathered(shoal_op_call_context *call, const shoal_te
     return shoal_op_output(call, layout.shape, layout.n_dims, self->dtype);
 }
 
-/* Into out: (out, self, ...). */
+/* Forms with an output argument: (out, self, ...). */
 static shoal_status declare_gathered_out(shoal_op_call_context *call, const shoal_value *arguments,
                                          int64_t dim, shoal_group *group)
 {
@@ -162,7 +162,7 @@ shoal_status run_all_gather_into_tensor_coalesced(shoal_op_call_context *call, c
     return launch_end(&launch, launch_gather_list(&launch, arguments[0].as.tensors, outputs, n_outputs));
 }
 
-/* All of them go through one buffer, so the raw call knows none. */
+/* All outputs go through one buffer, so the raw call cannot see whether they overlap. */
 static shoal_status check_apart(const shoal_value *outs, size_t index)
 {
     for (size_t k = 0; k < index; k++) {
@@ -228,7 +228,7 @@ shoal_status meta_all_to_all_inplace(shoal_op_call_context *call, const shoal_va
     return shoal_op_output_alias(call, arguments[0].as.tensor);
 }
 
-/* With rows as splits say; send_rows and recv_rows have n_ranks entries each. */
+/* Exchanges as many rows as the splits say. send_rows and recv_rows have n_ranks entries each. */
 static shoal_status start_exchange(struct launch *launch, const void *send, const int64_t *send_rows,
                                    void *recv, const int64_t *recv_rows, const shoal_tensor *self)
 {
@@ -250,7 +250,7 @@ static shoal_status start_exchange(struct launch *launch, const void *send, cons
     return launch_start(launch, LAUNCH_ALL_TO_ALL, &call);
 }
 
-/* Blocks of as many elements for every rank. */
+/* Exchanges blocks of the same size with every rank. */
 static shoal_status start_even_exchange(struct launch *launch, enum launch_family family, const void *send,
                                         void *recv, const shoal_tensor *self)
 {
@@ -269,7 +269,7 @@ static shoal_status launch_all_to_all(struct launch *launch, shoal_tensor *self,
     void *recv;
     TRY(launch_input(launch, self, &send));
     TRY(launch_output(launch, out, &recv));
-    /* The rows' shape; ranks may have as many of them as their splits say. */
+    /* The shape of a row must be the same on all ranks. The number of rows may differ, by the splits. */
     launch_say_numbers(launch, self->layout.shape + 1, (size_t)self->layout.n_dims - 1);
     shoal_status status =
         output_splits->count == 0
@@ -422,19 +422,21 @@ static shoal_status start_broadcast(struct launch *launch, void *data, const sho
     return launch_start(launch, LAUNCH_BROADCAST, &call);
 }
 
-/* Less is copied sooner than it is put off; and a small broadcast copies the root's input at the call anyway. */
+/* Up to this size the root copies its input at once: that is faster than a copy later, and a small broadcast copies
+   the input at the call in any case. */
 #define COPY_AT_ONCE_BYTES 8192
 
-/* The root sends out of its input, and has its own copy when all is sent: the call does not wait for that. */
+/* The root sends from its input, and its own output is copied when the work has ended. The call does not wait for
+   that. */
 static shoal_status launch_from_root(struct launch *launch, shoal_tensor *self, int root, shoal_tensor *out)
 {
     const void *send;
     TRY(launch_input(launch, self, &send));
     TRY(launch_output_copy(launch, out, send));
-    return start_broadcast(launch, (void *)(uintptr_t)send, out, root); /* the root's is only read */
+    return start_broadcast(launch, (void *)(uintptr_t)send, out, root); /* on the root it is only read */
 }
 
-/* The root's own copy is the only one that is made of its input: nobody else's matters. */
+/* Only the root's input is used, and it is copied only into the root's own output. */
 static shoal_status launch_broadcast(struct launch *launch, shoal_tensor *self, int root, shoal_tensor *out)
 {
     void *data;
@@ -442,7 +444,8 @@ static shoal_status launch_broadcast(struct launch *launch, shoal_tensor *self, 
         if (self->is_contiguous && tensor_bytes(self) > COPY_AT_ONCE_BYTES) {
             return launch_from_root(launch, self, root, out);
         }
-        TRY(op_copy_into(out, self)); /* one with gaps is copied in any case, and this copy is the output */
+        TRY(op_copy_into(
+            out, self)); /* a tensor with gaps has to be copied in any case: the output is that copy */
     }
     TRY(launch_output(launch, out, &data));
     return start_broadcast(launch, data, out, root);

@@ -25,7 +25,7 @@ static shoal_status check_peer(const char *name, int64_t peer, int64_t tag, shoa
     return SHOAL_OK;
 }
 
-/* What stands for a send: a tensor without elements. */
+/* The result of a send: a tensor without elements, on which a program can wait. */
 static shoal_status declare_placeholder(shoal_op_call_context *call, shoal_dtype dtype)
 {
     const int64_t nothing = 0;
@@ -87,7 +87,7 @@ shoal_status run_irecv(shoal_op_call_context *call, const shoal_value *arguments
 
 static const char *const direction_words[] = {[SHOAL_SEND] = "isend", [SHOAL_RECV] = "irecv"};
 
-/* The next word of "isend irecv ..."; false at the end, *direction_out is -1 for a word that is none of them. */
+/* Reads the next word of "isend irecv ...". False at the end. *direction_out is -1 for another word. */
 static bool next_direction(const char **words, int *direction_out, int *length_out)
 {
     *words += strspn(*words, " ");
@@ -124,7 +124,8 @@ static shoal_status declare_transfer(shoal_op_call_context *call, const shoal_va
     return shoal_op_output_alias(call, tensor);
 }
 
-/* What is received, no other may touch: they have no order. A send with gaps is copied at the call, and is none. */
+/* Transfers have no order, so what one receives no other may touch. A send with gaps does not count: it is copied at
+   the call. */
 static shoal_status check_apart(const shoal_value *tensors, const char *words, struct tensor_use *uses)
 {
     size_t n_uses = 0;
@@ -185,7 +186,8 @@ shoal_status meta_batch_p2p_ops(shoal_op_call_context *call, const shoal_value *
                             : error_set(SHOAL_ERR_INVALID, "%zu tensors, but %zu directions", n_ops, n_words);
 }
 
-/* Waits as the dispatcher does for other ops: here only the kernel knows what is read and what is written. */
+/* Waits for the tensor, as the dispatcher does for other ops. Here only the kernel knows what is read and what is
+   written. */
 static shoal_status launch_sender(struct launch *launch, const char *name, shoal_tensor *tensor,
                                   const void **data_out)
 {

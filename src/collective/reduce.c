@@ -32,7 +32,7 @@ static shoal_status start_all_reduce(struct launch *launch, const struct reducti
 
 /* all_reduce ------------------------------------------------------------------------------------------- */
 
-/* The number of parameters tells whether the row has a factor, which is the last of them. */
+/* A row with a factor has one parameter more, the last. */
 static const shoal_value *factor_of(const shoal_op_call_context *call, const shoal_value *arguments,
                                     size_t index)
 {
@@ -132,7 +132,7 @@ static shoal_status start_all_reduce_list(struct launch *launch, const struct re
     return launch_start_list(launch, LAUNCH_ALL_REDUCE, &call, parts, n_parts);
 }
 
-/* inputs == outputs: in place. */
+/* In place if inputs == outputs. */
 static shoal_status launch_all_reduce_list(struct launch *launch, const struct reduction *reduction,
                                            shoal_tensor *const *inputs, shoal_tensor *const *outputs,
                                            size_t n_tensors, bool is_in_place)
@@ -200,7 +200,8 @@ static shoal_status launch_reduce(struct launch *launch, const struct reduction 
     if (shoal_group_rank(launch->group) == root) {
         TRY(launch_output(launch, out, &recv));
     } else {
-        /* Zeros, and ready when the reduction has ended: its failure is this rank's too. */
+        /* Other ranks get zeros. They count as ready when the reduction has ended, so that a failure shows on this
+           rank too. */
         TRY(launch_mark(launch, out));
         TRY(tensor_address(out, &recv));
         memset(recv, 0, tensor_bytes(out));
@@ -226,7 +227,7 @@ shoal_status run_reduce(shoal_op_call_context *call, const shoal_value *argument
 
 /* reduce_scatter --------------------------------------------------------------------------------------- */
 
-/* The block that a rank gets. */
+/* Checks the arguments, and finds the layout of the block that a rank gets. */
 static shoal_status check_scatter(const shoal_tensor *self, const shoal_value *reduce,
                                   const shoal_value *factor, int64_t dim, shoal_group *group,
                                   struct layout *layout_out)
@@ -246,7 +247,7 @@ shoal_status meta_reduce_scatter_tensor(shoal_op_call_context *call, const shoal
     return shoal_op_output(call, layout.shape, layout.n_dims, self->dtype);
 }
 
-/* Into out: (out, self, reduce, [dim,] group, factor). */
+/* Forms with an output argument: (out, self, reduce, [dim,] group, factor). */
 static shoal_status declare_scatter_out(shoal_op_call_context *call, const shoal_value *arguments,
                                         int64_t dim, shoal_group *group, const shoal_value *factor)
 {

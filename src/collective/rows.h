@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The rows OP_OF_RANKS of ops.def: the functions that they name, and handing them to the table of built-in ops. */
+/* The functions that the rows OP_OF_RANKS of ops.def name, and how these rows get into the table of built-in ops. */
 #ifndef COLLECTIVE_ROWS_H
 #define COLLECTIVE_ROWS_H
 
@@ -14,8 +14,8 @@
 #include "op/ops.def"
 #undef OP
 
-/* After this op_get knows the ops of these rows. Whoever gives out one of them, or calls one for a user, calls this first;
-   it is cheap from the second time on. */
+/* Makes op_get know the ops of these rows. Call it before one of them is returned or called. It is cheap from the
+   second time on. */
 void collective_hand_in(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tensors over symmetric memory, and the rows that demand it. */
+/* Tensors over symmetric memory, and the rows that require it. */
 #include <stdint.h>
 
 #include "base/error.h"
@@ -62,7 +62,7 @@ shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset, 
 
 /* Rows ------------------------------------------------------------------------------------------------- */
 
-/* In a world without peers, and with nothing to move, any memory will do. */
+/* Fails if `self` is not in symmetric memory. In a world without peers, and for 0 elements, any memory will do. */
 static shoal_status check_symmetric(shoal_tensor *self, shoal_group *group)
 {
     void *data;
@@ -93,7 +93,7 @@ shoal_status run_symmetric_all_reduce_(shoal_op_call_context *call, const shoal_
     return run_all_reduce_(call, arguments, outputs, n_outputs);
 }
 
-/* (out, self, reduce, group): what remains of the arguments is that of all_reduce. */
+/* The arguments are (out, self, reduce, group): those of all_reduce after `out`. */
 shoal_status meta_symmetric_all_reduce_out(shoal_op_call_context *call, const shoal_value *arguments)
 {
     const shoal_tensor *self = arguments[1].as.tensor;
@@ -150,7 +150,8 @@ static shoal_status check_source(const shoal_tensor *self, const shoal_tensor *s
     return op_check_writable("self", self);
 }
 
-/* Self is written, which the dispatcher does not know of an op that returns another tensor: it has waited for nothing. */
+/* The op writes self although it returns another tensor. The dispatcher does not know that, so the waits are made
+   here. */
 static shoal_status copy_source(shoal_tensor *self, shoal_tensor *source, shoal_group *group)
 {
     TRY(check_symmetric(self, group));

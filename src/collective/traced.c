@@ -46,7 +46,7 @@ shoal_tensor *const *traced_wait_received_list(shoal_tensor *const *tensors, siz
     return op_capture_running() ? tensors : traced_wait_list(tensors, n_tensors);
 }
 
-/* Whether its wait comes later, or not at all. */
+/* Whether the op is not followed by a wait at once: it is waited for later, or never. */
 static bool is_waited_later(const shoal_op *op)
 {
     bool is_received = op == op_get(OP_irecv) || op == op_get(OP_batch_p2p_ops);

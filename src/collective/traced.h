@@ -8,10 +8,11 @@
 
 #include "tensor/tensor.h"
 
-/* The tensor, or its wait under a tracer. NULL stays NULL, with the error in the scope. */
+/* Returns the tensor, or under a tracer the result of wait_tensor on it. NULL stays NULL; the error is in the scope. */
 shoal_tensor *traced_wait(shoal_tensor *tensor);
 shoal_tensor *const *traced_wait_list(shoal_tensor *const *tensors, size_t n_tensors);
-/* The same of what is received: a capture waits where it is used, because ranks may receive before they send. */
+/* traced_wait for a tensor that is received. A capture waits where the tensor is used, because ranks may receive
+   before they send. */
 shoal_tensor *traced_wait_received(shoal_tensor *tensor);
 shoal_tensor *const *traced_wait_received_list(shoal_tensor *const *tensors, size_t n_tensors);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The typed functions of shoal/collective.h: box the arguments, call the row, and under a tracer its wait (traced.h). */
+/* The typed functions of shoal/collective.h: box the arguments, call the row, and under a tracer its wait
+   (traced.h). */
 #include "shoal/collective.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 /* Calling ---------------------------------------------------------------------------------------------- */
 
-/* What op/box.h has, for rows that must have been handed in. */
+/* The calls of op/box.h, for rows that collective_hand_in adds. */
 static shoal_tensor *call_one(enum op_id id, const shoal_value *arguments, size_t n_arguments)
 {
     collective_hand_in();
@@ -30,7 +31,7 @@ static shoal_tensor *const *call_many(enum op_id id, const shoal_value *argument
 #define CALL_MANY(name, ...) call_many(OP_##name, BOX_LIST(__VA_ARGS__))
 #define COLLECT_ONE(name, ...) traced_wait(CALL_ONE(name, __VA_ARGS__))
 
-/* A number that is no operator becomes a name that is none, and prints as that number. */
+/* Holds the text of a number that is no operator: it is passed as the name, so that the error shows the number. */
 struct reduce_name {
     char text[24];
 };
@@ -103,7 +104,7 @@ shoal_tensor *const *shoal_all_gather_into_tensor_coalesced(shoal_tensor *const 
         n_tensors);
 }
 
-/* Lists without entries would count as absent. */
+/* A list without entries would count as absent, so it is refused here. */
 static bool has_empty_splits(const char *name, const int64_t *output_splits, const int64_t *input_splits,
                              size_t n_splits)
 {
@@ -148,7 +149,7 @@ shoal_tensor *shoal_irecv(shoal_tensor *self, int source, int tag, shoal_group *
         CALL_ONE(irecv, box_tensor(self), box_int(source), box_int(tag), box_group(group)));
 }
 
-/* What the row takes: lists side by side. */
+/* The arguments as the row takes them: one list for each property. */
 struct p2p_lists {
     shoal_tensor **tensors;
     int64_t *peers;
