@@ -30,8 +30,8 @@ shoal_status leaf_create(shoal_tensor *tensor);
 /* Keeps `gradient` (its storage, not the tensor) as the gradient; NULL removes it. */
 shoal_status leaf_keep_gradient(struct leaf *leaf, shoal_tensor *gradient);
 
-/* Puts back what leaf->gradient was before, the same tensor, whose reference is taken over; NULL: none. Not for a leaf that is no
-   leaf any more: then the reference is given up. */
+/* Puts back what leaf->gradient was before, the same tensor, whose reference is taken over; NULL: none. Not for a
+   leaf that is no leaf any more: then the reference is given up. */
 void leaf_put_back_gradient(shoal_tensor *tensor, shoal_tensor *gradient);
 
 /* A tensor over the same storage that is outside the record; one reference, the caller's. */

@@ -6,8 +6,8 @@
  *   PENDING --(somebody goes to sleep)--> AWAITED
  *      \________________________________________\____completion_finish____> DONE | FAILED      (once)
  *
- * A kind says what is done with it besides: most have none. A completion with a push is one that needs its waiters:
- * it may not end before somebody waits or asks, and it has a deadline of its own. Waiting for such a one is refused in a
+ * A kind says what is done with it besides: most have none. A completion with a push is one that needs its waiters: it
+ * may not end before somebody waits or asks, and it has a deadline of its own. Waiting for such a one is refused in a
  * callback (base/callback.h).
  *
  * Lifetime: whoever calls wait, test, listen, finish or result holds a reference until that call has returned. So

@@ -12,8 +12,8 @@
  * them is therefore a call that cannot be inlined (through a pointer, or FP_MODE_APART) and that takes its operands
  * from memory or as arguments.
  *
- * In the default mode, which is nearly always, this reads one register twice and writes nothing (docs/design/kernels.md).
- * No callback of the application runs in between: callbacks see the application's mode.
+ * In the default mode, which is nearly always, this reads one register twice and writes nothing
+ * (docs/design/kernels.md). No callback of the application runs in between: callbacks see the application's mode.
  */
 #ifndef BASE_FP_MODE_H
 #define BASE_FP_MODE_H

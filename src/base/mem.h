@@ -18,13 +18,13 @@
 void *mem_alloc(size_t bytes);
 void *mem_alloc_aligned(size_t bytes, size_t alignment);
 
-/* For memory that is written from its beginning to its end: from this size on it is made of large pages where there are any,
-   because half of the time to fill it would be page faults otherwise. */
+/* For memory that is written from its beginning to its end: from this size on it is made of large pages where there
+   are any, because half of the time to fill it would be page faults otherwise. */
 #define MEM_LARGE_BYTES ((size_t)1 << 21)
 void *mem_alloc_large(size_t bytes);
 
-/* Whether freed memory may be kept and used again: not under the address sanitizer, which could not see then who uses it after its
-   end. */
+/* Whether freed memory may be kept and used again: not under the address sanitizer, which could not see then who
+   uses it after its end. */
 #if defined(__SANITIZE_ADDRESS__)
 #define MEM_KEEPS_FREED 0
 #elif defined(__has_feature)

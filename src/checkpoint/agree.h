@@ -36,11 +36,12 @@ shoal_status agree_on_numbers(shoal_group *group, const struct agree_number *num
 /* Collective: likewise a string, which may be NULL. */
 shoal_status agree_on_string(shoal_group *group, const char *name, const char *value);
 
-/* Collective: bytes that must be the same on all ranks; a difference is SHOAL_ERR_MISMATCH on all of them, which names `what` and
-   the first rank whose bytes differ from the first rank's. */
+/* Collective: bytes that must be the same on all ranks; a difference is SHOAL_ERR_MISMATCH on all of them, which
+   names `what` and the first rank whose bytes differ from the first rank's. */
 shoal_status agree_on(shoal_group *group, const char *what, const void *data, size_t bytes);
 
-/* Collective: the bytes of the group's first rank, on all ranks. *data_out is freed with mem_free; other ranks' `data` is not looked at. */
+/* Collective: the bytes of the group's first rank, on all ranks. *data_out is freed with mem_free; other ranks'
+   `data` is not looked at. */
 shoal_status agree_receive(shoal_group *group, const void *data, size_t bytes, void **data_out,
                            size_t *bytes_out);
 

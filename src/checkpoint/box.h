@@ -22,8 +22,9 @@
 #define BOX_BUFFER_BYTES ((size_t)1 << 20)
 
 /*
- * Gaps that are read. From a disk, short runs that lie close together are read several times faster in one request than each
- * by itself, since the kernel reads nothing ahead for requests with holes; from the page cache they take somewhat longer.
+ * Gaps that are read. From a disk, short runs that lie close together are read several times faster in one request than
+ * each by itself, since the kernel reads nothing ahead for requests with holes; from the page cache they take somewhat
+ * longer.
  */
 #define BOX_READ_GAP_BYTES ((size_t)16 << 10)
 

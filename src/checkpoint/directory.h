@@ -4,10 +4,10 @@
  * first rank) works on names; others only write files into the directory that is being written.
  *
  *     DIR/.lock                    held (flock) by whoever saves
- *     DIR/.saving-ID               a save under way; once the lock is held, any other one is of a dead job, and is removed
- *     DIR/.removing-step-...       an old checkpoint that is being removed: renamed first, so that it is never half there
- *     DIR/.replaced-step-...       where two names cannot be exchanged at once: the old one of a step, while the new one
- *                                  takes its place. It counts as long as there is no new one.
+ *     DIR/.saving-ID               a save under way. Whoever holds the lock removes any other one: its job is dead.
+ *     DIR/.removing-step-...       an old checkpoint that is being removed; renamed first, so it is never half there
+ *     DIR/.replaced-step-...       if two names cannot be exchanged at once: the old checkpoint of a step, while the
+ *                                  new one takes its place. It counts as long as there is no new one.
  *     DIR/step-000001000           complete: it has shoal.index.json, or is a foreign checkpoint
  */
 #ifndef CHECKPOINT_DIRECTORY_H
@@ -19,7 +19,8 @@
 
 #include "shoal/status.h"
 
-/* How many checkpoints stay. One that is seen to be damaged stays, too, unless there are enough newer ones that are not. */
+/* How many checkpoints stay. One that is seen to be damaged stays, too, unless there are enough newer ones that are
+   not. */
 struct directory_keep {
     int count;                            /* 0: all */
     bool (*is_damaged)(const char *path); /* NULL: none is */
@@ -41,16 +42,17 @@ struct directory_save {
     }
 
 /*
- * Makes DIR if there is none (with its parents), takes the lock, removes what dead saves left, and makes DIR/.saving-ID.
- * SHOAL_ERR_STATE: another job saves there, or (unless it replaces) the step is there already.
+ * Makes DIR if there is none (with its parents), takes the lock, removes what dead saves left, and makes
+ * DIR/.saving-ID. SHOAL_ERR_STATE: another job saves there, or (unless it replaces) the step is there already.
  */
 shoal_status directory_save_begin(const char *directory, int64_t step, const char *id, bool replaces,
                                   struct directory_save *save_out);
 
 /*
  * Everything in `saving` is durable: makes the directory itself durable, moves it into place, durably, removes the one
- * that it replaces, then of this step and those before it all but the newest that are kept. Failing to remove old ones is not an
- * error of the save: the next one tries again. A move that cannot be made durable is an error, and is taken back.
+ * that it replaces, then of this step and those before it all but the newest that are kept. Failing to remove old ones
+ * is not an error of the save: the next one tries again. A move that cannot be made durable is an error, and is taken
+ * back.
  */
 shoal_status directory_save_commit(struct directory_save *save, bool replaces,
                                    const struct directory_keep *keep);

@@ -36,7 +36,8 @@ shoal_status file_create(const char *target, struct file *file_out);
 /* The temporary file of another writer, by the path that its struct has. */
 shoal_status file_join(const char *path, struct file *file_out);
 
-/* The file itself, for directories that are temporary as a whole; made if there is none. Nothing is removed or renamed. */
+/* The file itself, for directories that are temporary as a whole; made if there is none. Nothing is removed or
+   renamed. */
 shoal_status file_open_in_place(const char *path, struct file *file_out);
 
 /* Several threads may write at a time. */

@@ -15,8 +15,8 @@
  * rows of the whole tensor, which "begin" and "length" then show: a piece of a whole file covers all of every dimension
  * but the first. Runs are ranges of a file that one rank wrote, with sums of their blocks of 1 MiB from the run's own
  * start; together they cover the file, each byte once. "sum" is that of all bytes of the text before the text `"sum"`,
- * with which every text ends. "format", "version" and "sum" mean the same in all versions. Keys that begin with "x-" are
- * passed over; others that version 1 does not have are errors.
+ * with which every text ends. "format", "version" and "sum" mean the same in all versions. Keys that begin with "x-"
+ * are passed over; others that version 1 does not have are errors.
  *
  * The reader believes nothing: every number is checked against the others (pieces lie in their files and together are
  * their tensor, each element once), and an error says which entry contradicts what.
@@ -89,12 +89,14 @@ struct checkpoint_index {
     void *memory;
 };
 
-/* The text, in memory that is freed with mem_free. SHOAL_ERR_UNSUPPORTED for a dtype that safetensors files do not have,
-   SHOAL_ERR_INVALID for names that are not allowed. Pieces and runs are not looked at: whoever writes knows them. */
+/*
+ * The text, in memory that is freed with mem_free. SHOAL_ERR_UNSUPPORTED for a dtype that safetensors files do not
+ * have, SHOAL_ERR_INVALID for names that are not allowed. Pieces and runs are not looked at: whoever writes knows them.
+ */
 shoal_status index_write(const struct checkpoint_index *index, char **text_out, size_t *bytes_out);
 
-/* A later version is SHOAL_ERR_UNSUPPORTED with both versions; everything else that is wrong SHOAL_ERR_INVALID. The text of the
-   error does not name the file: callers put that before it. */
+/* A later version is SHOAL_ERR_UNSUPPORTED with both versions; everything else that is wrong SHOAL_ERR_INVALID. The
+   text of the error does not name the file: callers put that before it. */
 shoal_status index_read(const char *text, size_t bytes, struct checkpoint_index *index_out);
 
 /* Frees what index_read has made. Zeros are allowed. */

@@ -39,8 +39,8 @@ void items_info(const shoal_items *items, size_t index, struct item_info *info_o
 /* Only where the part lies in the whole: data is NULL, nothing is waited for. */
 shoal_status items_region(const shoal_items *items, size_t index, struct region *region_out);
 
-/* For reading: waits for what is in flight. A part without memory, and a shard of a parameter that was on the meta device
-   and was not written yet, are SHOAL_ERR_STATE, with the item's name. Ranks may differ in what they read. */
+/* For reading: waits for what is in flight. A part without memory, and a shard of a parameter that was on the meta
+   device and was not written yet, are SHOAL_ERR_STATE, with the item's name. Ranks may differ in what they read. */
 shoal_status items_part(const shoal_items *items, size_t index, struct item_part *part_out);
 
 /* Whether items_mutable_part would succeed, without counting as a change. Of contexts of FSDP it does not know. */

@@ -129,7 +129,8 @@ shoal_status items_list_add_value(shoal_items *items, const struct item_value *v
    have a name. On failure nothing has changed. */
 shoal_status items_list_move(shoal_items *items, shoal_items *from);
 
-/* What the entry is now, looked at: the tensor has the dtype of the entry and the shape of the part. Errors name the item. */
+/* What the entry is now, looked at: the tensor has the dtype of the entry and the shape of the part. Errors name the
+   item. */
 shoal_status items_list_look(const shoal_items *items, size_t number, enum item_use use,
                              struct item_place *place_out);
 

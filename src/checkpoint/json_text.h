@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * JSON text that is written: headers of safetensors files, and indices of checkpoints. A text is written twice by the same
- * code, first without memory to learn its length.
+ * JSON text that is written: headers of safetensors files, and indices of checkpoints. A text is written twice by the
+ * same code, first without memory to learn its length.
  */
 #ifndef CHECKPOINT_JSON_TEXT_H
 #define CHECKPOINT_JSON_TEXT_H

@@ -15,8 +15,8 @@
 #define FOREIGN_FILE_NAME "model.safetensors"
 
 /*
- * `text` of so many bytes: that of FOREIGN_INDEX_NAME; NULL: the directory has FOREIGN_FILE_NAME only. Reads the headers
- * of all files. Errors name the file. On failure nothing is left to free.
+ * `text` of so many bytes: that of FOREIGN_INDEX_NAME; NULL: the directory has FOREIGN_FILE_NAME only. Reads the
+ * headers of all files. Errors name the file. On failure nothing is left to free.
  */
 shoal_status load_foreign_read(const char *directory, const char *text, size_t bytes,
                                struct checkpoint_index *index_out);

@@ -49,8 +49,8 @@ shoal_status path_rename(const char *from, const char *to, bool *is_done_out);
 
 /*
  * Two files or directories change their names at once, durably. *is_possible_out: false if the file system cannot; then
- * nothing has changed, and the call returns SHOAL_OK. *is_done_out: whether they have changed, also if making that durable
- * has failed.
+ * nothing has changed, and the call returns SHOAL_OK. *is_done_out: whether they have changed, also if making that
+ * durable has failed.
  */
 shoal_status path_exchange(const char *a, const char *b, bool *is_possible_out, bool *is_done_out);
 

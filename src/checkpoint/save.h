@@ -2,7 +2,8 @@
 /*
  * A save, in steps that a call makes one after the other; in the background a thread makes the last ones:
  *
- *   save_begin    collective: compares arguments and lists, decides who writes what where, makes the temporary directory
+ *   save_begin    collective: compares arguments and lists, decides who writes what where, makes the temporary
+ *                 directory
  *   save_take     collective, in the background only: copies what this rank will write
  *   save_write    collective unless save_take was called: writes files, and keeps sums of what it wrote
  *   save_finish   collective: agrees that all is written, writes the index, moves the directory into place

@@ -13,8 +13,8 @@
 typedef shoal_status (*save_slice_visit)(void *context, const struct save_job *slice);
 
 /*
- * Collective. A visit that fails ends the visits, not the rounds, which others wait for: the failure is returned when all are
- * over, on this rank only.
+ * Collective. A visit that fails ends the visits, not the rounds, which others wait for: the failure is returned when
+ * all are over, on this rank only.
  */
 shoal_status save_exchange(struct save *save, save_slice_visit visit, void *context);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Writes jobs of a save into files of its temporary directory, in the order in which they come, and keeps sums. A job
- * that begins where the last one ended belongs to the same run. The disk begins with what is written while more follows;
- * a file is made durable when the next one begins.
+ * that begins where the last one ended belongs to the same run. The disk begins with what is written while more
+ * follows; a file is made durable when the next one begins.
  */
 #ifndef CHECKPOINT_SAVE_WRITER_H
 #define CHECKPOINT_SAVE_WRITER_H

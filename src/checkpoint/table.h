@@ -41,9 +41,10 @@ struct table {
 };
 
 /*
- * Collective. Lists that differ in sections, names, dtypes, shapes, aliases, or the names and kinds of numbers and strings are
- * SHOAL_ERR_MISMATCH on all ranks, with the first difference (which item, what here, what there). Regions that overlap
- * without being equal, and indices that no rank has, are SHOAL_ERR_INVALID on all ranks, with the item and the ranks.
+ * Collective. Lists that differ in sections, names, dtypes, shapes, aliases, or the names and kinds of numbers and
+ * strings are SHOAL_ERR_MISMATCH on all ranks, with the first difference (which item, what here, what there). Regions
+ * that overlap without being equal, and indices that no rank has, are SHOAL_ERR_INVALID on all ranks, with the item and
+ * the ranks.
  */
 shoal_status table_make(shoal_group *group, const shoal_items *items, struct table *table_out);
 

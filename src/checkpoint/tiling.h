@@ -3,10 +3,10 @@
  * Whether regions are a tensor exactly: whether each of its elements lies in one of them.
  *
  * How many regions an element lies in is a function of its indices. It is known by its differences in all dimensions,
- * which are not 0 only at the corners of the regions: +1 or -1 at each of them. The regions are the tensor if and only if
- * these differences are those of the tensor itself. That takes n log n for n regions, however they lie, times two for
- * each dimension in which they are cut. The first corner where the differences are not equal is the first element that
- * no region or more than one holds.
+ * which are not 0 only at the corners of the regions: +1 or -1 at each of them. The regions are the tensor if and only
+ * if these differences are those of the tensor itself. That takes n log n for n regions, however they lie, times two
+ * for each dimension in which they are cut. The first corner where the differences are not equal is the first element
+ * that no region or more than one holds.
  */
 #ifndef CHECKPOINT_TILING_H
 #define CHECKPOINT_TILING_H

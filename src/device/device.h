@@ -21,9 +21,9 @@ struct device_row {
     bool has_data; /* that the host can address */
     const char *doc;
     /*
-     * header_bytes of host memory, for what the caller keeps about the data, and `bytes` of the device's memory. They are
-     * one allocation where the device's memory is the host's. The data begins at a multiple of MEM_DATA_ALIGNMENT unless
-     * it is shorter. Returns the header; NULL, with the error text set, when there is no memory.
+     * header_bytes of host memory, for what the caller keeps about the data, and `bytes` of the device's memory. They
+     * are one allocation where the device's memory is the host's. The data begins at a multiple of MEM_DATA_ALIGNMENT
+     * unless it is shorter. Returns the header; NULL, with the error text set, when there is no memory.
      */
     void *(*allocate)(size_t header_bytes, size_t bytes, void **data_out);
     void (*release)(void *header, void *data);
@@ -31,7 +31,8 @@ struct device_row {
 
 extern const struct device_row device_rows[DEVICE_COUNT];
 
-/* By the row, of a device that has bytes. The CPU's functions are called directly: results of every op are allocated. */
+/* By the row, of a device that has bytes. The CPU's functions are called directly: results of every op are
+   allocated. */
 static inline void *device_allocate(shoal_device device, size_t header_bytes, size_t bytes, void **data_out)
 {
     return device == SHOAL_CPU ? host_allocate(header_bytes, bytes, data_out)

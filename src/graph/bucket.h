@@ -82,8 +82,8 @@ struct bucket_kind {
     bool (*match)(const struct shoal_node *start, struct bucket_key *key);
     /* Makes the start, and fills in `packed` of each member. */
     shoal_status (*pack)(struct bucket_join *join, struct shoal_node **start_out);
-    /* Fills in `result` of each member: from the wait, or of a coalesced kind from the start, whose results are waited for one
-       by one. */
+    /* Fills in `result` of each member: from the wait, or of a coalesced kind from the start, whose results are
+       waited for one by one. */
     shoal_status (*unpack)(struct bucket_join *join, struct shoal_node *wait);
     bool is_coalesced; /* the start gives a list: each result has a storage of its own */
 };
@@ -159,7 +159,8 @@ shoal_status bucket_call(struct bucket_join *join, enum op_id id, const shoal_ar
                          struct shoal_node **node_out);
 /* Inputs, each flattened, one after the other. */
 shoal_status bucket_call_flat(struct bucket_join *join, struct shoal_node **flat_out);
-/* Pieces of `whole` along a dimension, of the sizes in join->args, become results, shaped like what their starts gave. */
+/* Pieces of `whole` along a dimension, of the sizes in join->args, become results, shaped like what their starts
+   gave. */
 shoal_status bucket_call_results(struct bucket_join *join, struct shoal_node *whole, int64_t dim);
 
 #endif

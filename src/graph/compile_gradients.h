@@ -31,7 +31,8 @@ struct gradient {
     shoal_dtype dtype;    /* its own, */
     struct layout layout; /* likewise, in the graph, */
     size_t bytes;         /* of its storage there, */
-    /* that storage itself, where the step uses other tensors there, such as parameters: the placeholder is bound to it. NULL: any, */
+    /* that storage itself, where the step uses other tensors there, such as parameters: the placeholder is bound to
+       it. NULL: any, */
     const struct storage *place;
     shoal_dtype whole_dtype;    /* and, as a placeholder, */
     struct layout whole_layout; /* how that takes it, */
@@ -58,7 +59,8 @@ struct compile_gradients {
     bool are_apart;              /* in the graph: no two of them have a byte in common */
 };
 
-/* Those of a captured graph. Gradients that were there, and inputs of the step that are leaves, are no longer kept by it. */
+/* Those of a captured graph. Gradients that were there, and inputs of the step that are leaves, are no longer kept
+   by it. */
 shoal_status compile_gradients_find(struct compile_gradients *gradients, struct captured *captured);
 void compile_gradients_free(struct compile_gradients *gradients);
 
@@ -68,21 +70,22 @@ static inline shoal_tensor *gradient_leaf(const struct gradient *gradient, shoal
     return gradient->given == CAPTURED_NONE ? gradient->leaf : inputs[gradient->given];
 }
 
-/* A gradient is there that was not, or the other way round, or shares memory in another way; NULL: all are as they were. It notes
-   those that have moved, for the run that comes next. */
+/* A gradient is there that was not, or the other way round, or shares memory in another way; NULL: all are as they
+   were. It notes those that have moved, for the run that comes next. */
 const struct gradient *compile_gradients_find_other(struct compile_gradients *gradients,
                                                     shoal_tensor *const *inputs);
 
 /* Whether it has noted any. */
 bool compile_gradients_have_moved(const struct compile_gradients *gradients);
 
-/* Puts those of the leaves among the placeholders. `given`: inputs of the step. They are held until compile_gradients_let_go. */
+/* Puts those of the leaves among the placeholders. `given`: inputs of the step. They are held until
+   compile_gradients_let_go. */
 shoal_status compile_gradients_take(struct compile_gradients *gradients, shoal_tensor *const *given,
                                     shoal_tensor **inputs);
 void compile_gradients_let_go(struct compile_gradients *gradients);
 
-/* After a run that went well, while they are held: gradients that have moved get what the plan has written into their copies, and outputs
-   that lie in a copy become views of the gradient. */
+/* After a run that went well, while they are held: gradients that have moved get what the plan has written into
+   their copies, and outputs that lie in a copy become views of the gradient. */
 shoal_status compile_gradients_give_back(struct compile_gradients *gradients, shoal_tensor *const *given,
                                          shoal_tensor **outputs, size_t n_outputs);
 

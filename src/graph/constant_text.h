@@ -30,8 +30,8 @@ struct text_type {
 /* A tensor like that, contents undefined: one reference, the caller's. */
 shoal_status text_type_make(const struct text_type *type, shoal_device device, shoal_tensor **tensor_out);
 
-/* " [1.5, 2.0]", " hex \"...\"", " storage \"...\" + 4" or " of %w + 4" where others look at the storage too, or nothing for
-   a constant without data. The writer gets what fails. */
+/* " [1.5, 2.0]", " hex \"...\"", " storage \"...\" + 4" or " of %w + 4" where others look at the storage too, or
+   nothing for a constant without data. The writer gets what fails. */
 void constant_text_print(struct writer *writer, const shoal_node *node, struct sharers sharers);
 
 enum constant_data {

@@ -5,17 +5,18 @@
  *     gradient -> division by a number -> all_reduce -> wait -> output | copy_ into a gradient that is there
  *     gradient -> all_reduce of avg    -> wait -> output | copy_
  *
- * All blocks of a bucket have the same key: start op, reduce op, factor, group, dtype and divisor. A bucket is closed when it is
- * large enough. It is closed early, before the next block or op is looked at, where a larger bucket would be wrong:
- *   - before a block that depends on the result of the bucket's first block or of a later one. A bucket with both would wait for
- *     itself, or two buckets would wait for each other.
+ * All blocks of a bucket have the same key: start op, reduce op, factor, group, dtype and divisor. A bucket is closed
+ * when it is large enough. It is closed early, before the next block or op is looked at, where a larger bucket would be
+ * wrong:
+ *   - before a block that depends on the result of the bucket's first block or of a later one. A bucket with both would
+ *     wait for itself, or two buckets would wait for each other.
  *   - before a block that comes when a gradient of the bucket has been overwritten already: the joined start reads all
  *     gradients where the last one is read.
  *   - before an op with side effects, because no bucket may reach over one.
  *
- * Buckets are joined in program order of their last blocks. That order needs no further check: a gradient is never overwritten
- * before its own start, so a node that overwrites a gradient of one bucket stands behind the last reader of this bucket and of
- * every bucket that is joined earlier.
+ * Buckets are joined in program order of their last blocks. That order needs no further check: a gradient is never
+ * overwritten before its own start, so a node that overwrites a gradient of one bucket stands behind the last reader of
+ * this bucket and of every bucket that is joined earlier.
  */
 #ifndef GRAPH_DDP_BLOCKS_H
 #define GRAPH_DDP_BLOCKS_H

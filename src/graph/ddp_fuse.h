@@ -15,7 +15,8 @@ struct ddp_join {
     shoal_arg *args;           /* likewise */
 };
 
-/* Makes the nodes at the insertion point, and fills in result and new_reader of each block. The last result is made last. */
+/* Makes the nodes at the insertion point, and fills in result and new_reader of each block. The last result is made
+   last. */
 typedef shoal_status (*ddp_builder)(struct ddp_join *join);
 
 shoal_status ddp_fuse(struct shoal_graph *graph, const shoal_pass_options *options, shoal_pass_report *report,

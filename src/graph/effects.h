@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What nodes do to memory, and which order that demands of them beyond "a node comes after its inputs". The one answer for all
- * passes.
+ * What nodes do to memory, and which order that demands of them beyond "a node comes after its inputs". The one answer
+ * for all passes.
  *
  * The order of the list is taken to be right, and the edges keep what matters of it:
- *   - a write of a storage stays behind the reads and writes before it, and in front of those after it. A storage counts as one
- *     whole: where in it a view lies may depend on the rank.
- *   - a collective that was started touches its storages until it has been waited for (graph/flight.h says which wait that is):
- *     its wait stands for the end of that.
+ *   - a write of a storage stays behind the reads and writes before it, and in front of those after it. A storage
+ *     counts as one whole: where in it a view lies may depend on the rank.
+ *   - a collective that was started touches its storages until it has been waited for (graph/flight.h says which wait
+ *     that is): its wait stands for the end of that.
  *   - starts of one group stay in order, which all ranks must have in common; so do ops with other side effects.
  * An edge may say what others say together.
  */
@@ -34,8 +34,8 @@ struct effects_access {
 shoal_status effects_build(const struct shoal_graph *graph, struct effects **effects_out);
 void effects_free(struct effects *effects); /* NULL is allowed */
 
-/* The nodes, each once and none of them its input, that this one must stay behind. Nothing for a node that is newer than the
-   effects. The array is the effects'. */
+/* The nodes, each once and none of them its input, that this one must stay behind. Nothing for a node that is newer
+   than the effects. The array is the effects'. */
 void effects_before(const struct effects *effects, const struct shoal_node *node,
                     struct shoal_node *const **nodes_out, size_t *count_out);
 

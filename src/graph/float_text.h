@@ -13,8 +13,8 @@
 #define FLOAT_TEXT_MAX_CHARS 512
 
 /*
- * Writes a value of a floating dtype, widened to double: "0.1", "-0.0", "1e-7", "inf". There is always a point, an exponent
- * or a word, so that it is not taken for an integer. Every NaN becomes "nan". Returns `text`.
+ * Writes a value of a floating dtype, widened to double: "0.1", "-0.0", "1e-7", "inf". There is always a point, an
+ * exponent or a word, so that it is not taken for an integer. Every NaN becomes "nan". Returns `text`.
  */
 const char *float_text_write(char text[FLOAT_TEXT_BYTES], shoal_dtype dtype, double value);
 
@@ -28,7 +28,8 @@ enum float_text_result {
     FLOAT_TEXT_TOO_SMALL /* is not zero, but would become zero */
 };
 
-/* Reads digits, with a point and an exponent or without, no sign, as a value of a floating dtype: rounded to nearest. */
+/* Reads digits, with a point and an exponent or without, no sign, as a value of a floating dtype: rounded to
+   nearest. */
 enum float_text_result float_text_read(shoal_dtype dtype, const char *text, size_t length, double *value_out);
 
 #endif

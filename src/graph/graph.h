@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a graph is made of. Nodes, names, arguments and edges lie in arenas that are freed with the graph: an erased node keeps
- * its memory until then, so that a walk that holds it can see `is_erased` and go on.
+ * What a graph is made of. Nodes, names, arguments and edges lie in arenas that are freed with the graph: an erased
+ * node keeps its memory until then, so that a walk that holds it can see `is_erased` and go on.
  *
- * Nodes form a list with two ends. `order` grows along it, so that "does a stand before b" is one comparison; where a node does
- * not fit between its neighbours' numbers those around it are numbered anew (graph/order.c).
+ * Nodes form a list with two ends. `order` grows along it, so that "does a stand before b" is one comparison; where a
+ * node does not fit between its neighbours' numbers those around it are numbered anew (graph/order.c).
  *
- * An edge belongs to a node and one of its inputs. The edges of a node are an array, in the order of its inputs; the edges to an
- * input are a list, in the order in which its users began to use it. Adding and removing one takes constant time.
+ * An edge belongs to a node and one of its inputs. The edges of a node are an array, in the order of its inputs; the
+ * edges to an input are a list, in the order in which its users began to use it. Adding and removing one takes constant
+ * time.
  */
 #ifndef GRAPH_GRAPH_H
 #define GRAPH_GRAPH_H
@@ -116,8 +117,11 @@ struct shoal_graph {
     for (struct shoal_node *node = (graph)->first, *node##_next = node ? node->next : NULL; node != NULL; \
          node = node##_next, node##_next = node ? node->next : NULL)
 
-/* A node with these, at the insertion point (the output: at the end), with values that the caller has made. Arguments are checked
-   and copied; those of an op must be complete. References of values are taken on success, and stay the caller's otherwise. */
+/*
+ * A node with these, at the insertion point (the output: at the end), with values that the caller has made. Arguments
+ * are checked and copied; those of an op must be complete. References of values are taken on success, and stay the
+ * caller's otherwise.
+ */
 struct node_spec {
     shoal_node_kind kind;
     const char *name; /* wished for; NULL: from target */

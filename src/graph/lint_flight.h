@@ -5,7 +5,8 @@
 
 #include "graph/graph.h"
 
-/* SHOAL_ERR_STATE when a node touches memory that communication uses meanwhile. Everything else that lint checks holds. */
+/* SHOAL_ERR_STATE when a node touches memory that communication uses meanwhile. Everything else that lint checks
+   holds. */
 shoal_status lint_flight(const struct shoal_graph *graph);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A new order for all nodes at once: of those whose predecessors (graph/constraints.h) have been placed, the one with the lowest
- * score comes next. Inputs stay first, the output stays last, and all starts keep their order.
+ * A new order for all nodes at once: of those whose predecessors (graph/constraints.h) have been placed, the one with
+ * the lowest score comes next. Inputs stay first, the output stays last, and all starts keep their order.
  */
 #ifndef GRAPH_LIST_SCHEDULE_H
 #define GRAPH_LIST_SCHEDULE_H

@@ -2,10 +2,10 @@
 /*
  * How much memory a graph needs at each of its nodes, and at most, in bytes.
  *
- * A storage is there from the node that gives it first to the last node that uses it, both included: views and what writes in
- * place use one, and give none. A collective that was started uses its storages until it has been waited for: a wait uses what
- * its start reads. What inputs and constants give is there from the beginning; constants, and inputs whose names begin with
- * "primals", to the end.
+ * A storage is there from the node that gives it first to the last node that uses it, both included: views and what
+ * writes in place use one, and give none. A collective that was started uses its storages until it has been waited for:
+ * a wait uses what its start reads. What inputs and constants give is there from the beginning; constants, and inputs
+ * whose names begin with "primals", to the end.
  *
  * A profile follows nodes that are moved, in log n for each storage that such a node uses.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who is told about changes of a graph, and where nodes come from. While an observer is on, each node that is made gets an origin
- * (pass, CREATE), and each that takes the place of another an origin (pass, REPLACE, name of the other); of a node that the same
- * pass has made, the two become one.
+ * Who is told about changes of a graph, and where nodes come from. While an observer is on, each node that is made gets
+ * an origin (pass, CREATE), and each that takes the place of another an origin (pass, REPLACE, name of the other); of a
+ * node that the same pass has made, the two become one.
  */
 #ifndef GRAPH_OBSERVER_H
 #define GRAPH_OBSERVER_H

@@ -18,8 +18,8 @@
 struct parser {
     struct lexer lexer;
     shoal_graph *graph;
-    /* Of the statement that is read: strings, arguments and types. They do not move while it is read: there is room for all
-       the strings of the text, and arguments are counted before they are read. */
+    /* Of the statement that is read: strings, arguments and types. They do not move while it is read: there is room
+       for all the strings of the text, and arguments are counted before they are read. */
     char *strings;
     size_t n_string_bytes;
     shoal_arg *args; /* lists from the front, what is being read from the middle */

@@ -22,8 +22,8 @@ shoal_status pass_dot_begin(struct pass_dot *dot, const struct shoal_graph *grap
                             const char *label);
 /* For nodes that are being erased. */
 void pass_dot_erased(struct pass_dot *dot, const struct shoal_node *node);
-/* Writes both pictures: PREFIXpass_NUMBER_LABEL_input_graph.dot, erased nodes in yellow, and _output_graph.dot, new ones in
-   yellow. */
+/* Writes both pictures: PREFIXpass_NUMBER_LABEL_input_graph.dot, erased nodes in yellow, and _output_graph.dot, new
+   ones in yellow. */
 shoal_status pass_dot_write(struct pass_dot *dot, const struct shoal_graph *graph);
 void pass_dot_end(struct pass_dot *dot);
 

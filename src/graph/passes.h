@@ -29,8 +29,8 @@ struct pass {
 /* SHOAL_ERR_INVALID, naming the nearest, when there is none. `bytes` of the name count. */
 shoal_status pass_find(const char *name, size_t bytes, const struct pass **pass_out);
 
-/* Calls `visit` with each name of a list that is separated by commas, without spaces around it; empty names are left out.
-   NULL is an empty list. Ends at the first failure. */
+/* Calls `visit` with each name of a list that is separated by commas, without spaces around it; empty names are left
+   out. NULL is an empty list. Ends at the first failure. */
 typedef shoal_status (*pass_visit)(void *context, const char *name, size_t bytes);
 shoal_status pass_each_name(const char *names, pass_visit visit, void *context);
 
@@ -41,8 +41,9 @@ struct pass_changes {
 };
 
 /*
- * Runs a pass unless it is disabled: under an observer with that label, drawn if options say so, and linted afterwards. A part of
- * another pass is not linted: that one is. `options` are complete and checked. What it changed is told even if it failed.
+ * Runs a pass unless it is disabled: under an observer with that label, drawn if options say so, and linted afterwards.
+ * A part of another pass is not linted: that one is. `options` are complete and checked. What it changed is told even
+ * if it failed.
  */
 shoal_status pass_run(struct shoal_graph *graph, const struct pass *pass, const char *label, bool is_part,
                       const shoal_pass_options *options, shoal_pass_report *report,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A sequence of numbers of which a range can be raised, the largest can be asked for, and one can be moved to another place, each
- * in log n on average. Items are numbered from 0 and keep their numbers when they move.
+ * A sequence of numbers of which a range can be raised, the largest can be asked for, and one can be moved to another
+ * place, each in log n on average. Items are numbered from 0 and keep their numbers when they move.
  *
  * It is a tree with random priorities, which come from the numbers of items: the same calls give the same tree.
  */

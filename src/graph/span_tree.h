@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Spans of bytes of one storage that are in use, and who uses what in another span, in log n. All spans that are ever put in
- * are known in advance, as the points where they begin and end. Uses that write have an owner, and two owners never have bytes in
- * common; uses that read are counted.
+ * Spans of bytes of one storage that are in use, and who uses what in another span, in log n. All spans that are ever
+ * put in are known in advance, as the points where they begin and end. Uses that write have an owner, and two owners
+ * never have bytes in common; uses that read are counted.
  */
 #ifndef GRAPH_SPAN_TREE_H
 #define GRAPH_SPAN_TREE_H

@@ -20,8 +20,9 @@ struct touch {
 typedef shoal_status (*touches_function)(void *context, const struct touch *touch);
 
 /*
- * Calls `visit` for every tensor of every argument, in order, and repeatedly where it is named repeatedly. Of a start it is what
- * the communication does until its wait. The caller knows whether the node is a view, which touches nothing, or a wait.
+ * Calls `visit` for every tensor of every argument, in order, and repeatedly where it is named repeatedly. Of a start
+ * it is what the communication does until its wait. The caller knows whether the node is a view, which touches nothing,
+ * or a wait.
  */
 shoal_status touches_visit(const struct shoal_node *node, touches_function visit, void *context);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The storages of constants, on the meta device. A constant has a tensor with data, but what calls give is worked out on the
- * meta device. There a constant is looked at through a twin of its storage: one for each, however many constants and calls look
- * at it, so that views of a constant share a storage with each other.
+ * The storages of constants, on the meta device. A constant has a tensor with data, but what calls give is worked out
+ * on the meta device. There a constant is looked at through a twin of its storage: one for each, however many constants
+ * and calls look at it, so that views of a constant share a storage with each other.
  */
 #ifndef GRAPH_TWINS_H
 #define GRAPH_TWINS_H

@@ -5,8 +5,8 @@
 
 #include "graph/graph.h"
 
-/* The inputs that a node shall have. Where its arrays have room they are `inputs` of memory that is freed soon; where they have
-   none, they are its new arrays. */
+/* The inputs that a node shall have. Where its arrays have room they are `inputs` of memory that is freed soon;
+   where they have none, they are its new arrays. */
 struct uses {
     struct shoal_node **inputs;
     size_t n_inputs;

@@ -133,7 +133,8 @@ shoal_status kernel_reduce_check(shoal_reduce_op op, shoal_dtype dtype);
  * them.
  */
 size_t kernel_partial_bytes(shoal_reduce_op op, shoal_dtype dtype); /* of an element */
-/* `before`: the partial to go on from; NULL: these sources are the first. partial may coincide with before. n_srcs >= 1. */
+/* `before` is the partial to go on from; NULL: these sources are the first. `partial` may coincide with `before`.
+   n_srcs >= 1. */
 shoal_status kernel_partial_fold(shoal_reduce_op op, shoal_dtype dtype, void *partial, const void *before,
                                  const void *const *srcs, size_t n_srcs, size_t count, double factor);
 void kernel_partial_finish(shoal_reduce_op op, shoal_dtype dtype, void *dst, const void *partial,
@@ -170,7 +171,8 @@ struct kernel_squares {
 void kernel_squares_init(struct kernel_squares *squares);
 shoal_status kernel_squares_add(struct kernel_squares *squares, shoal_dtype dtype, const void *src,
                                 size_t count);
-/* |x|^power instead of x * x: exact for 1, otherwise each power is rounded to f64 before it is added. Real floats only. */
+/* |x|^power instead of x * x: exact for 1, otherwise each power is rounded to f64 before it is added. Real floats
+   only. */
 shoal_status kernel_powers_add(struct kernel_squares *squares, shoal_dtype dtype, const void *src,
                                size_t count, double power);
 /* Carries digits so that up to 2^31 of them can be added. */

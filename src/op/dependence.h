@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a captured step depends on though no call says so: settings of a module, say. The owner has one, and so has each graph that
- * was captured with it; graphs may outlive the owner.
+ * What a captured step depends on though no call says so: settings of a module, say. The owner has one, and so has each
+ * graph that was captured with it; graphs may outlive the owner.
  */
 #ifndef OP_DEPENDENCE_H
 #define OP_DEPENDENCE_H

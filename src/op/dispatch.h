@@ -19,17 +19,18 @@
 shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out);
 
 /*
- * What a call would give, from shapes alone: a call as shoal_op_call checks it, but no tracer sees it, no kernel runs, nothing
- * counts as written, and what is new is on the meta device, as all tensor arguments are. In the innermost scope, which does not
- * hear of an error. For graphs.
+ * What a call would give, from shapes alone: a call as shoal_op_call checks it, but no tracer sees it, no kernel runs,
+ * nothing counts as written, and what is new is on the meta device, as all tensor arguments are. In the innermost
+ * scope, which does not hear of an error. For graphs.
  */
 shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_given, shoal_value *result_out);
 
 struct shoal_op_call_context;
 
 /*
- * op_infer of a built-in op without a scope, on tensors that are all of the meta device: what the call declares is in call_out->outputs, a reference each, and most of it in
- * memory of the slab. op_infer_end lets go of the array, and keeps the references.
+ * op_infer of a built-in op without a scope, on tensors that are all of the meta device: what the call declares is in
+ * call_out->outputs, a reference each, and most of it in memory of the slab. op_infer_end lets go of the array, and
+ * keeps the references.
  */
 shoal_status op_infer_begin(const shoal_op *op, const shoal_value *given, size_t n_given, struct slab *slab,
                             struct shoal_op_call_context *call_out);
@@ -82,7 +83,8 @@ struct shoal_op_call_context {
     struct op_scratch *scratches;
 };
 
-/* What op_execute does around a kernel, for those who call it themselves: op_context_init, the fields above, and at the end this. */
+/* What op_execute does around a kernel, for those who call it themselves: op_context_init, the fields above, and at
+   the end this. */
 void op_free_scratches(shoal_op_call_context *call);
 /* What the kernel of that call will take; 0: nothing. */
 size_t op_workspace_bytes(const shoal_op *op, const shoal_value *arguments, shoal_tensor *const *outputs,

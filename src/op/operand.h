@@ -27,8 +27,8 @@ shoal_status op_contiguous(shoal_op_call_context *call, const shoal_tensor *tens
 size_t op_contiguous_bytes(const shoal_tensor *tensor);
 
 /*
- * A source that can be read while `target` is written: itself, or a copy when the two share some memory
- * without being the same view; the copy is no workspace. `*copy_out` (NULL when there is none) is the caller's to unref.
+ * A source that can be read while `target` is written: itself, or a copy when the two share some memory without being
+ * the same view; the copy is no workspace. `*copy_out` (NULL when there is none) is the caller's to unref.
  */
 shoal_status op_separate(shoal_tensor *source, const shoal_tensor *target, shoal_tensor **safe_out,
                          shoal_tensor **copy_out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a row of ops.def says, and the functions that rows OP name: a row without its functions does not link. The functions
- * of rows OP_OF_RANKS are those of collective/rows.h.
+ * What a row of ops.def says, and the functions that rows OP name: a row without its functions does not link. The
+ * functions of rows OP_OF_RANKS are those of collective/rows.h.
  */
 #ifndef OP_ROWS_H
 #define OP_ROWS_H

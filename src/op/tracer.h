@@ -3,8 +3,8 @@
  * Who watches the operations of a scope. A tracer sees every call before it runs, with arguments complete and
  * checked, and decides: run it (op_execute) and note it, or answer from shapes alone (op_trace).
  *
- * A tracer with a `capture` makes a graph of what is called, and nothing is computed meanwhile. Layers that do more than call
- * ops ask op_capture_running, and tell the capture what calls do not say.
+ * A tracer with a `capture` makes a graph of what is called, and nothing is computed meanwhile. Layers that do more
+ * than call ops ask op_capture_running, and tell the capture what calls do not say.
  */
 #ifndef OP_TRACER_H
 #define OP_TRACER_H
@@ -17,18 +17,18 @@ struct op_tracer;
 /* What a capture is told, in the scope that is traced. */
 struct op_capture {
     /*
-     * The tensor, which has memory and outlives the capture, is an input of the graph under that name. Tensors with memory
-     * that calls use become inputs on their own; this is for those that need a name, or look at the memory of `source` (NULL:
-     * none) in another shape: what is in flight in the source is in flight here.
+     * The tensor, which has memory and outlives the capture, is an input of the graph under that name. Tensors with
+     * memory that calls use become inputs on their own; this is for those that need a name, or look at the memory of
+     * `source` (NULL: none) in another shape: what is in flight in the source is in flight here.
      */
     shoal_status (*add_input)(struct op_tracer *tracer, shoal_tensor *tensor, shoal_tensor *source,
                               const char *name);
-    /* From now on the storage of `target` holds what `value` is, which has the same shape and dtype: a parameter that was gathered
-       (again). Views of the target follow. No version changes. */
+    /* From now on the storage of `target` holds what `value` is, which has the same shape and dtype: a parameter
+       that was gathered (again). Views of the target follow. No version changes. */
     shoal_status (*rebind)(struct op_tracer *tracer, shoal_tensor *target, shoal_tensor *value);
     /*
-     * The gradient of a leaf is about to change, for the first time or again. It is put back when the capture ends; what it is
-     * by then is an output of the graph. Leaves that a backward reaches are noted by autograd.
+     * The gradient of a leaf is about to change, for the first time or again. It is put back when the capture ends;
+     * what it is by then is an output of the graph. Leaves that a backward reaches are noted by autograd.
      */
     shoal_status (*note_leaf)(struct op_tracer *tracer, shoal_tensor *leaf);
     /* Calls from now on belong to that unit of a sharded model; NULL: to none. */
@@ -55,9 +55,9 @@ shoal_status op_set_tracer(struct op_tracer *tracer);
 struct op_tracer *op_capture_running(void);
 
 /*
- * A call whose arguments are complete, from shapes alone: outputs have storages without memory on the arguments' own device, no
- * kernel runs and nobody waits. Versions count, and the tape records, as if it had run. Touching the data of an output is
- * SHOAL_ERR_STATE with the name of this op.
+ * A call whose arguments are complete, from shapes alone: outputs have storages without memory on the arguments' own
+ * device, no kernel runs and nobody waits. Versions count, and the tape records, as if it had run. Touching the data of
+ * an output is SHOAL_ERR_STATE with the name of this op.
  */
 shoal_status op_trace(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out);
 

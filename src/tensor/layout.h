@@ -45,7 +45,8 @@ void layout_fill_strides(int n_dims, const int64_t *shape, int64_t *strides_out)
 
 bool layout_is_contiguous(int n_dims, const int64_t *shape, const int64_t *strides);
 
-/* True when two indices may name one element: a stride of 0, or dimensions that interleave. Never wrong about "false". */
+/* True when two indices may name one element: a stride of 0, or dimensions that interleave. Never wrong about
+   "false". */
 bool layout_may_self_overlap(int n_dims, const int64_t *shape, const int64_t *strides);
 
 /* First and one past the last element that the layout touches, relative to its storage; equal when it is empty. */

@@ -29,7 +29,8 @@ struct block {
 #define BLOCK_REUSABLE_BYTES 640
 
 struct block *block_create(size_t bytes);
-/* One that will not be used again, and so is as small as it can be: for what lives long, as shapes without data do in graphs. */
+/* One that will not be used again, and so is as small as it can be: for what lives long, as shapes without data do
+   in graphs. */
 struct block *block_create_lasting(size_t bytes);
 
 /* The end of an object: frees it, or counts it out of the block it lies in. */
@@ -52,8 +53,8 @@ struct memory {
 /* Around bytes that lie in the same block. One reference, the caller's; so in all of them. */
 void memory_init(struct memory *memory, struct block *block, void *base);
 /*
- * Fresh bytes of a device that has some (device/device.h), at a multiple of MEM_DATA_ALIGNMENT unless they are fewer than
- * that. NULL: no memory.
+ * Fresh bytes of a device that has some (device/device.h), at a multiple of MEM_DATA_ALIGNMENT unless they are fewer
+ * than that. NULL: no memory.
  */
 struct memory *memory_create(shoal_device device, size_t bytes);
 /* Somebody else's bytes; NULL stands for none. */

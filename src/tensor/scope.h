@@ -13,8 +13,8 @@ shoal_tensor *scope_adopt(shoal_tensor *tensor);
 void scope_append(struct scope *scope, shoal_tensor *tensor);
 
 /*
- * A scope in the caller's memory, for those who begin one often: beginning and ending it allocates nothing. scope_empty lets go what
- * it owns, and its error; the scope stays open. The caller looks after errors in it.
+ * A scope in the caller's memory, for those who begin one often: beginning and ending it allocates nothing. scope_empty
+ * lets go what it owns, and its error; the scope stays open. The caller looks after errors in it.
  */
 void scope_open(struct scope *scope);
 void scope_empty(struct scope *scope);

@@ -43,8 +43,8 @@ shoal_status scope_enter(void);
 /* Remembers `status` and the thread's error text if it is the scope's first; returns `status`. */
 shoal_status scope_fail(shoal_status status);
 
-/* A tensor that a call needs is NULL: SHOAL_ERR_INVALID, or, where the innermost scope holds an error, that one with its
-   text, because the NULL is what the failed call returned. */
+/* A tensor that a call needs is NULL: SHOAL_ERR_INVALID, or, where the innermost scope holds an error, that one with
+   its text, because the NULL is what the failed call returned. */
 shoal_status scope_fail_null(const char *call, const char *argument);
 
 /* Room for `n` more tensors, so that as many scope_adopt calls cannot fail. */

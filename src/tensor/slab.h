@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lasting objects of one maker, many to an allocation: tensors without data, of which a graph has one or more for each node. A
- * block of a slab is freed when its last object is, and its maker has turned to the next block; so an object may outlive the maker.
+ * Lasting objects of one maker, many to an allocation: tensors without data, of which a graph has one or more for each
+ * node. A block of a slab is freed when its last object is, and its maker has turned to the next block; so an object
+ * may outlive the maker.
  *
  * All zero is an empty slab. It is used by one thread at a time; its objects may end on any.
  */

@@ -29,8 +29,8 @@
 
 struct fence; /* storage.c */
 
-/* Bytes [first, end) of a storage; small enough for registers. Nothing at all is {0, 0}: a tensor without elements waits
-   for work on tensors without elements, such as what stands for a send. */
+/* Bytes [first, end) of a storage; small enough for registers. Nothing at all is {0, 0}: a tensor without elements
+   waits for work on tensors without elements, such as what stands for a send. */
 struct span {
     size_t first;
     uint64_t end : 63;
@@ -95,9 +95,9 @@ uint64_t storage_trace_id(struct storage *storage);
 shoal_status storage_set_name(struct storage *storage, const char *name);
 
 /*
- * Whether the contents may be written at all. Whoever is about to write asks this: the dispatcher of its first argument,
- * the functions below that wait until a storage can be written, and collectives of what they write. SHOAL_ERR_STATE, with
- * the name of the storage and the reason.
+ * Whether the contents may be written at all. Whoever is about to write asks this: the dispatcher of its first
+ * argument, the functions below that wait until a storage can be written, and collectives of what they write.
+ * SHOAL_ERR_STATE, with the name of the storage and the reason.
  */
 static inline void storage_set_read_only(struct storage *storage, const char *reason)
 {
@@ -121,8 +121,8 @@ shoal_status storage_release(struct storage *storage);
 shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter deleter,
                             void *deleter_context);
 
-/* Lent memory is replaced by a copy that is the storage's own, once what is in flight there has ended. Nothing for other memory. Before
-   an address is given to somebody who keeps it. */
+/* Lent memory is replaced by a copy that is the storage's own, once what is in flight there has ended. Nothing for
+   other memory. Before an address is given to somebody who keeps it. */
 shoal_status storage_own_memory(struct storage *storage);
 
 /* Fences ----------------------------------------------------------------------------------------------- */
@@ -140,7 +140,8 @@ static inline bool storage_has_fences(const struct storage *storage)
     return atomic_load_explicit(&storage->n_fences, memory_order_acquire) > 0;
 }
 
-/* Before reading: waits for the writes in the span; a failed one is an error. tensor/tensor.h has the same for a tensor. */
+/* Before reading: waits for the writes in the span; a failed one is an error. tensor/tensor.h has the same for a
+   tensor. */
 shoal_status storage_wait_readable_in(struct storage *storage, struct span span);
 
 /*
@@ -150,7 +151,8 @@ shoal_status storage_wait_readable_in(struct storage *storage, struct span span)
  */
 shoal_status storage_wait_writable_in(struct storage *storage, struct span span, bool overwrites);
 
-/* Contents of the span are new: what has ended there, well or badly, no longer matters. Nothing, when there are holes. */
+/* Contents of the span are new: what has ended there, well or badly, no longer matters. Nothing, when there are
+   holes. */
 void storage_forget_fences_in(struct storage *storage, struct span span);
 
 /* The error of a write in the span that has already failed, or SHOAL_OK. Never waits. */

@@ -69,15 +69,15 @@ shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_d
 shoal_status tensor_create_traced(shoal_device device, shoal_dtype dtype, int n_dims, const int64_t *shape,
                                   const char *traced_op, shoal_tensor **tensor_out);
 
-/* On the meta device, in memory of the slab: a new contiguous tensor with its own storage, and a view of so many elements, which
-   layout_count has found. */
+/* On the meta device, in memory of the slab: a new contiguous tensor with its own storage, and a view of so many
+   elements, which layout_count has found. */
 shoal_status tensor_create_shape(struct slab *slab, shoal_dtype dtype, int n_dims, const int64_t *shape,
                                  shoal_tensor **tensor_out);
 shoal_status tensor_create_shape_view(struct slab *slab, shoal_tensor *base, const struct layout *layout,
                                       int64_t count, shoal_tensor **tensor_out);
 
-/* Likewise all elements of `base`, which is contiguous and has some, in another shape of as many; detached, as views are that are
-   taken while gradients are off. */
+/* Likewise all elements of `base`, which is contiguous and has some, in another shape of as many; detached, as views
+   are that are taken while gradients are off. */
 shoal_status tensor_create_shape_dense(struct slab *slab, shoal_tensor *base, int n_dims,
                                        const int64_t *shape, shoal_tensor **tensor_out);
 

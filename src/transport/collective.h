@@ -52,7 +52,8 @@ struct window_area {
     uint32_t id;    /* the same on all members */
     char *writable; /* the window's bytes, mapped here */
     size_t bytes;
-    /* A flag (sharedmem/flag.h) per member, WINDOW_RELEASED_STRIDE words apart: the generations that it has released. */
+    /* A flag (sharedmem/flag.h) per member, WINDOW_RELEASED_STRIDE words apart: the generations that it has
+       released. */
     _Atomic uint32_t *released;
 };
 

@@ -131,7 +131,8 @@ extern const struct transport_services transport_services;
 shoal_status transport_module_load(const char *name, const struct transport_services *services,
                                    const struct transport **transport_out);
 
-/* Modules whose names begin with this are the flavours of transport "mpi", in libshoal_<name>.so (transport/mpi_flavour.h). */
+/* Modules whose names begin with this are the flavours of transport "mpi", in libshoal_<name>.so
+   (transport/mpi_flavour.h). */
 #define MPI_MODULE_PREFIX "mpi_"
 
 /* Whether there is a file that transport_module_load would try. */

@@ -30,8 +30,8 @@ struct mpi_options {
     /* The application calls shoal_world_progress, and MPI is called there, or where the thread that opened waits. */
     bool is_driven;
     int64_t deadline_ns;
-    /* Asked every now and then while other ranks are waited for: anything but SHOAL_OK, with its text set, ends that. NULL: not
-       known yet who lives. */
+    /* Asked every now and then while other ranks are waited for: anything but SHOAL_OK, with its text set, ends
+       that. NULL: not known yet who lives. */
     shoal_status (*check)(void *context);
     void *check_context;
 };

@@ -14,7 +14,8 @@ const struct transport *transport_at(size_t index);
 /* Names of the modules that are looked for when ranks are on several hosts, in this order. NULL past the last. */
 const char *transport_crossing_at(size_t index);
 
-/* A row, or a module, which is loaded. SHOAL_ERR_INVALID says which names there are and where modules were looked for. */
+/* A row, or a module, which is loaded. SHOAL_ERR_INVALID says which names there are and where modules were looked
+   for. */
 shoal_status transport_find(const char *name, const struct transport **transport_out);
 
 #endif

@@ -99,7 +99,8 @@ struct transport_streams {
 
     /* Ends one stream for both sides; the first reason stays, the peer is told. */
     void (*fail)(struct stream_end *end, shoal_status status, const char *text);
-    /* SHOAL_OK, or why the stream failed, with its text set. What was put before a failure can still be taken. Cheap. */
+    /* SHOAL_OK, or why the stream failed, with its text set. What was put before a failure can still be taken.
+       Cheap. */
     shoal_status (*failure)(struct stream_end *end);
 
     /* The same for all streams of all members. Both from any thread. */

@@ -49,14 +49,14 @@ struct transport_world {
     /* By rank: equal numbers are one host, whose ranks can share memory. From 0, in the order of ranks. */
     const int *hosts;
     int n_hosts;
-    /* An address (text, without a port) of this host at which ranks on other hosts can reach this rank; NULL: none is known,
-       as where all ranks are on one host. */
+    /* An address (text, without a port) of this host at which ranks on other hosts can reach this rank; NULL: none
+       is known, as where all ranks are on one host. */
     const char *address;
-    /* By host: bytes of messages that this rank has sent there, counted by what carries them; NULL: nobody asks. Those to
-       its own host are not counted. */
+    /* By host: bytes of messages that this rank has sent there, counted by what carries them; NULL: nobody asks.
+       Those to its own host are not counted. */
     _Atomic uint64_t *sent_to_hosts;
-    /* What carries messages between hosts in this world, and what its `open` made; NULL: nothing does. For transports that
-       are layered upon it. */
+    /* What carries messages between hosts in this world, and what its `open` made; NULL: nothing does. For
+       transports that are layered upon it. */
     const struct transport *crossing;
     void *crossing_state;
     /* Threads that wait may spin: there are processors enough for the ranks of this host. */

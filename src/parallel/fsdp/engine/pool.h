@@ -3,20 +3,20 @@
  * Memory that units use in turn: a pool of blocks, each of which one unit has at a time.
  *
  *   windows   where full parameters are gathered: one window per host for each block
- *   buffers   where gradients are reduced: symmetric memory, so one piece per rank for each block; or plain memory, where
+ *   buffers   where gradients are reduced: symmetric memory, so one piece per rank for each block; or plain memory, if
  *             there is nobody to reduce with or the transport has no other
  *
- * A unit gets the smallest free block that is large enough, unless more than half of that would lie idle. Then, and when
- * no free block is large enough, the pool makes a block of the unit's own size in place of the largest free block that is
- * too small. Before it would hold more than its limit, it uses a block that is far too large, or gives up further free
- * blocks. So one large unit does not make all blocks large.
+ * A unit gets the smallest free block that is large enough, unless more than half of that would lie idle. Then, and
+ * when no free block is large enough, the pool makes a block of the unit's own size in place of the largest free block
+ * that is too small. Before it would hold more than its limit, it uses a block that is far too large, or gives up
+ * further free blocks. So one large unit does not make all blocks large.
  *
- * A loop that repeats itself must not make memory in every step. When the pool has to make a block of a size that it has
- * given up before, it replaces nothing any more, and only gives up what the limit asks for. With that, a loop makes
+ * A loop that repeats itself must not make memory in every step. When the pool has to make a block of a size that it
+ * has given up before, it replaces nothing any more, and only gives up what the limit asks for. With that, a loop makes
  * nothing after its second step, unless its units are so many and so large that the limit decides.
  *
- * A unit may own a block (SHOAL_SHARDED_STATE: whole gradients that stay). The pool counts it and frees it at the end, and
- * leaves it alone otherwise.
+ * A unit may own a block (SHOAL_SHARDED_STATE: whole gradients that stay). The pool counts it and frees it at the end,
+ * and leaves it alone otherwise.
  *
  * Windows and symmetric memory are made by all ranks together, and all ranks must choose the same block. The choice
  * depends on sizes and on the order of calls, which are the same on all ranks, and never on time.
