@@ -25,7 +25,7 @@ sub read_report
     my $path = "$folder/$machine/$name.txt";
     return undef if !-e $path; ## no critic
     my %report = (path => $path, text => slurp($path));
-    $report{$1} = $2 while $report{text} =~ /^# (command|machine|date|commit|load before|status): (.*)$/mg;
+    $report{$1} //= $2 while $report{text} =~ /^# (command|machine|date|commit|load before|status): (.*)$/mg;
     return ($report{status} // '') eq '0' ? \%report : undef;
 }
 
@@ -134,7 +134,7 @@ sub collectives
     my (%cells, @names);
     for my $line (split /\n/, $report->{text}) {
         my ($op, $buffers, $bytes, $algorithm, $ours, @others) = split ' ', $line;
-        next if @others != 5 || $op eq 'op';
+        next if @others != 5 || $op !~ /^[a-z_]+$/ || $op eq 'op'; # "bench: ..." is progress
         my $name = "$op | $buffers";
         push @names, $name if !$cells{$name};
         $cells{$name}{$bytes} = $others[3] eq '-' ? $ours : "$ours ($others[3])";
