@@ -25,7 +25,7 @@ static inline shoal_value box_ints(const int64_t *integers, size_t count)
     return (shoal_value){.kind = SHOAL_VALUE_INTS, .count = count, .as.integers = integers};
 }
 
-/* A number of dimensions below zero becomes a count that every op rejects, and prints as that number. */
+/* A negative number of dimensions becomes a count that every op rejects and that errors print as this number. */
 static inline shoal_value box_dims(const int64_t *integers, int n_dims)
 {
     return box_ints(integers, (size_t)n_dims);
@@ -56,7 +56,7 @@ static inline shoal_value box_group(struct shoal_group *group)
     return (shoal_value){.kind = SHOAL_VALUE_GROUP, .as.group = group};
 }
 
-/* NULL, with the error in the scope. */
+/* Returns NULL after an error, which the scope keeps. */
 shoal_tensor *box_call_one(enum op_id id, const shoal_value *arguments, size_t n_arguments);
 /* count_out may be NULL. */
 shoal_tensor *const *box_call_many(enum op_id id, const shoal_value *arguments, size_t n_arguments,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The built-in ops: one place for each row of ops.def. Rows OP are made when an op is first asked for. Rows OP_OF_RANKS have
- * their functions in a higher layer, which hands them in.
+ * The built-in ops, one for each row of ops.def. Ops of rows OP are made by the first call of op_get. Those of rows
+ * OP_OF_RANKS have their functions in a higher layer, which calls op_hand_in.
  */
 #include <assert.h>
 #include <pthread.h>

@@ -7,7 +7,7 @@
 struct op_dependence {
     _Atomic uint32_t references;
     uint64_t (*state)(const void *owner);
-    const void *owner; /* NULL: it has ended */
+    const void *owner; /* NULL: it was freed */
 };
 
 shoal_status op_dependence_create(uint64_t (*state)(const void *owner), const void *owner,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calling an op; the picture is in dispatch.h. Shapes, results, the tape and room in the scope are settled before
- * the kernel runs, and built-in kernels allocate before they write: a failed call has changed nothing.
+ * Calling an op; the picture is in dispatch.h. Shapes, results, the tape and room in the scope are settled before the
+ * kernel runs, and built-in kernels allocate before they write: a failed call of a built-in op has changed nothing.
  */
 #include "op/dispatch.h"
 
@@ -29,7 +29,7 @@ shoal_status shoal_fail(shoal_status status, const char *format, ...)
     return status;
 }
 
-/* A tensor argument, or each of a list: so many of them. */
+/* The number of tensors in an argument: 1 for a tensor, or those of a list. */
 static size_t count_tensors(const shoal_value *value)
 {
     if (value->kind == SHOAL_VALUE_TENSOR) {
@@ -118,7 +118,7 @@ shoal_status shoal_op_output(shoal_op_call_context *call, const int64_t *shape, 
     return add_output(call, tensor, /*is_argument=*/false);
 }
 
-/* Outputs may look at arguments only: a gradient could not find its way through anything else. */
+/* Outputs may be views of arguments only, because gradients could not be passed on through anything else. */
 static shoal_status check_is_argument(const shoal_op_call_context *call, const shoal_tensor *tensor)
 {
     for (size_t i = 0; call->arguments && i < call->op->n_params; i++) {
@@ -307,9 +307,9 @@ static shoal_status complete_arguments(const shoal_op *op, const shoal_value *gi
 
 /* Running ---------------------------------------------------------------------------------------------- */
 
-/* What the arguments say together. */
+/* What was found out about all arguments. */
 struct survey {
-    const struct op_tape *tape; /* somebody needs a gradient; NULL: nobody */
+    const struct op_tape *tape; /* NULL: no argument needs a gradient */
     bool has_tensors;
 };
 
@@ -353,7 +353,7 @@ static shoal_status survey_tensor(shoal_op_call_context *call, struct survey *su
     return has_grad ? op_check_current(tensor) : SHOAL_OK;
 }
 
-/* What an in-place op writes may be written. */
+/* Checks that what an in-place op writes may be written. */
 static shoal_status check_written(const shoal_op *op, const shoal_value *written)
 {
     for (size_t k = 0; k < count_tensors(written); k++) {
@@ -381,7 +381,8 @@ static shoal_status survey_arguments(shoal_op_call_context *call, const shoal_va
     return SHOAL_OK;
 }
 
-/* Functions of registered ops are watched; ours are not, which is most of what a small op costs. */
+/* Functions of registered ops are guarded (scope_callback_begin). Built-in ones are not, which saves time in small
+   calls. */
 static shoal_status call_meta(shoal_op_call_context *call, const shoal_value *arguments)
 {
     if (op_is_builtin(call->op)) {
@@ -424,7 +425,7 @@ static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_val
     return SHOAL_OK;
 }
 
-/* A tensor of an argument could not be waited for. The text is that of the call which was to make it, and says so. */
+/* Waiting for an argument failed. The error text is that of the call that was to write it; this adds the argument. */
 static __attribute__((noinline, cold)) shoal_status fail_waiting(const shoal_op *op, size_t param,
                                                                  size_t index, shoal_status status)
 {
@@ -433,7 +434,7 @@ static __attribute__((noinline, cold)) shoal_status fail_waiting(const shoal_op 
                                           : error_prefix(status, "%s did not arrive", late->name);
 }
 
-/* Inputs can be read, and what an in-place op writes can be written; all of it is there. */
+/* Waits until inputs can be read and what an in-place op writes can be written. All must have memory. */
 static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *arguments)
 {
     for (size_t i = 0; i < op->n_params; i++) {
@@ -454,8 +455,8 @@ static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *ar
     return SHOAL_OK;
 }
 
-/* After an in-place kernel succeeded: failures of what it replaced are history. Our collectives have set a new
-   write, which has taken their place. */
+/* Called after an in-place kernel has succeeded: failures of writes that it has overwritten no longer matter. Built-in
+   collectives have replaced them by their own write in flight. */
 static void forget_replaced(const shoal_op *op, const shoal_value *arguments)
 {
     bool is_written = (op->flags & SHOAL_OP_OVERWRITES) != 0 && !op_is_asynchronous(op);
@@ -474,7 +475,7 @@ static void bump_versions(const shoal_op *op, const shoal_value *arguments)
     }
 }
 
-/* Views and arguments themselves have nothing to compute, unless the call is not made for its result. */
+/* Outputs that are views or arguments need no kernel, unless the op also has an effect. */
 static bool has_work(const shoal_op_call_context *call)
 {
     const uint32_t flags = SHOAL_OP_IN_PLACE | SHOAL_OP_COLLECTIVE | SHOAL_OP_WAIT | SHOAL_OP_SIDE_EFFECT;
@@ -510,8 +511,8 @@ static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *a
     return SHOAL_OK;
 }
 
-/* A view that was taken while gradients were off, or of a detached tensor, is outside the record on purpose. What is
-   new is not: it may still be given a history in place, which its views must see. */
+/* A view that was made while gradients were off, or of a detached tensor, is not recorded on purpose. New tensors
+   are not detached: an in-place op may still give them a history, which their views must follow. */
 static bool is_detached(const shoal_value *arguments, const shoal_tensor *output, bool has_grad)
 {
     if (!output->is_view || output->history) {
@@ -658,7 +659,7 @@ shoal_status shoal_op_call(const shoal_op *op, const shoal_value *given, size_t 
                            shoal_value *result_out)
 {
     shoal_value arguments[OP_MAX_PARAMS];
-    arguments[0].kind = SHOAL_VALUE_NONE; /* what is asked of the first argument of an op that has none */
+    arguments[0].kind = SHOAL_VALUE_NONE; /* an op without parameters: its first argument is looked at, too */
     error_clear();
     shoal_status status = scope_enter();
     if (status != SHOAL_OK) {

@@ -19,30 +19,29 @@
 shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out);
 
 /*
- * What a call would give, from shapes alone: a call as shoal_op_call checks it, but no tracer sees it, no kernel runs,
- * nothing counts as written, and what is new is on the meta device, as all tensor arguments are. In the innermost
- * scope, which does not hear of an error. For graphs.
+ * Computes the outputs' shapes only, for graphs. Arguments are checked as by shoal_op_call. All tensor arguments must
+ * be on the meta device, and so are new outputs. No tracer sees the call, no kernel runs, and no version changes.
+ * Outputs belong to the innermost scope, which does not keep the error if the call fails.
  */
 shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_given, shoal_value *result_out);
 
 struct shoal_op_call_context;
 
 /*
- * op_infer of a built-in op without a scope, on tensors that are all of the meta device: what the call declares is in
- * call_out->outputs, a reference each, and most of it in memory of the slab. op_infer_end lets go of the array, and
- * keeps the references.
+ * op_infer for a built-in op, without a scope. The outputs are in call_out->outputs, with one reference each; new
+ * tensors are mostly in memory of the slab. op_infer_end frees the array, but not the references.
  */
 shoal_status op_infer_begin(const shoal_op *op, const shoal_value *given, size_t n_given, struct slab *slab,
                             struct shoal_op_call_context *call_out);
 void op_infer_end(struct shoal_op_call_context *call);
 
 /*
- * SHOAL_ERR_STATE for a tensor outside the record whose storage an in-place op gave a gradient: using it would drop
- * that gradient. Detached tensors are outside on purpose.
+ * SHOAL_ERR_STATE for a tensor that is not recorded although an in-place op has given its storage a history: using it
+ * would lose that gradient. Detached tensors are not recorded on purpose, and pass.
  */
 shoal_status op_check_current(const shoal_tensor *tensor);
 
-/* Declares an output that looks at an argument as another dtype; the layout counts in elements of that. */
+/* Declares an output that is a view of an argument with another dtype. The layout counts elements of `dtype`. */
 shoal_status op_output_view_as(shoal_op_call_context *call, shoal_tensor *base, shoal_dtype dtype,
                                const struct layout *layout);
 
@@ -76,27 +75,27 @@ struct shoal_op_call_context {
     struct op_output inline_outputs[OP_INLINE_OUTPUTS];
     const bool *needs_gradient; /* in gradient functions: one per differentiable tensor; NULL elsewhere */
     size_t n_needs_gradient;
-    /* Of kernels: what shoal_op_workspace gives. First what a plan has ready, then memory that ends with the call. */
+    /* In kernels: what shoal_op_workspace gives. First memory of a plan, then memory that is freed after the call. */
     bool is_kernel;
     char *workspace; /* at a multiple of SHOAL_OP_WORKSPACE_ALIGNMENT; NULL: none */
     size_t workspace_bytes;
     struct op_scratch *scratches;
 };
 
-/* What op_execute does around a kernel, for those who call it themselves: op_context_init, the fields above, and at
-   the end this. */
+/* Whoever calls a kernel itself, as op_execute does, calls op_context_init, sets the fields above, and afterwards frees
+   scratch memory with this. */
 void op_free_scratches(shoal_op_call_context *call);
-/* What the kernel of that call will take; 0: nothing. */
+/* How much workspace the kernel of this call needs; 0: none. */
 size_t op_workspace_bytes(const shoal_op *op, const shoal_value *arguments, shoal_tensor *const *outputs,
                           size_t n_outputs);
-/* A taking of so many bytes, as it counts there; SIZE_MAX when there can be none. */
+/* What a request for `bytes` takes of a workspace, with alignment. SIZE_MAX if that is too much. */
 static inline size_t op_round_workspace(size_t bytes)
 {
     const size_t mask = SHOAL_OP_WORKSPACE_ALIGNMENT - 1;
     return bytes > SIZE_MAX - mask ? SIZE_MAX : (bytes + mask) & ~mask;
 }
 
-/* The gradient engine calls gradient functions with a context of its own. */
+/* Makes an empty context. The gradient engine also calls it, for gradient functions. */
 void op_context_init(shoal_op_call_context *call, const shoal_op *op);
 
 #endif

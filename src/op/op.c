@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What can be asked of an op. */
+/* The public calls that describe an op. */
 #include "op/op.h"
 
 #include "base/error.h"

@@ -92,21 +92,21 @@ static inline bool op_is_in_place(const shoal_op *op)
     return (op->flags & SHOAL_OP_IN_PLACE) != 0;
 }
 
-/* Its kernel returns with work in flight, and has told the storages. */
+/* The kernel returns while its work is in flight; it has put fences on the storages. */
 static inline bool op_is_asynchronous(const shoal_op *op)
 {
     return op_is_builtin(op) && (op->flags & SHOAL_OP_COLLECTIVE) != 0;
 }
 
-/* Which arguments are written depends on others, or is not the first alone: the kernel waits for them, because what is
-   overwritten need not be readable. */
+/* Ops that write other arguments than the first, or arguments that depend on others. Their kernels wait for arguments
+   themselves, because memory that is overwritten need not be readable. */
 static inline bool op_waits_itself(const shoal_op *op)
 {
     return op->index == OP_batch_p2p_ops || op->index == OP_one_shot_all_reduce_copy ||
            op->index == OP_one_shot_all_reduce_copy_out;
 }
 
-/* False when the saving depends on the op's string argument, and that is another one. */
+/* False if the tensor is saved only for certain values of the op's string argument, and this call has another. */
 bool op_saves_when(const shoal_op *op, const struct op_saving *saving, const shoal_value *arguments);
 
 /* Fills the parsed fields of `op` from its signature and a list of saved names ("self result"). */

@@ -11,11 +11,11 @@
 /* The tensor's first element and strides; the tensor must outlive the operand. */
 shoal_status op_operand(const shoal_tensor *tensor, struct kernel_operand *operand_out);
 
-/* The same walked over a shape it broadcasts to; `strides` is where the new strides are put. */
+/* The same, broadcast to a shape. The new strides are written to `strides`, which must outlive the operand. */
 shoal_status op_operand_over(const shoal_tensor *tensor, int n_dims, const int64_t *shape, int64_t *strides,
                              struct kernel_operand *operand_out);
 
-/* One more output of a call, with the shape of `like`. */
+/* Declares another output of a call, with the shape of `like`. */
 shoal_status op_declare_like(shoal_op_call_context *call, const shoal_tensor *like, shoal_dtype dtype);
 
 /* An int or float value. */
@@ -23,12 +23,12 @@ struct kernel_scalar op_scalar(const shoal_value *value);
 
 /* The elements of a tensor one after the other: its own memory, or a copy in the kernel's workspace. */
 shoal_status op_contiguous(shoal_op_call_context *call, const shoal_tensor *tensor, void **data_out);
-/* What that takes of the workspace. */
+/* How much workspace op_contiguous takes. */
 size_t op_contiguous_bytes(const shoal_tensor *tensor);
 
 /*
- * A source that can be read while `target` is written: itself, or a copy when the two share some memory without being
- * the same view; the copy is no workspace. `*copy_out` (NULL when there is none) is the caller's to unref.
+ * Gives a tensor with the values of `source` that can be read while `target` is written: `source` itself, or a copy if
+ * the two may share memory without being the same view. The caller drops the reference `*copy_out` (NULL: no copy).
  */
 shoal_status op_separate(shoal_tensor *source, const shoal_tensor *target, shoal_tensor **safe_out,
                          shoal_tensor **copy_out);
@@ -36,13 +36,13 @@ shoal_status op_separate(shoal_tensor *source, const shoal_tensor *target, shoal
 /* dst = cast(src), broadcast. Both have data; they do not overlap, or are the same view. */
 shoal_status op_copy_into(shoal_tensor *dst, shoal_tensor *src);
 
-/* The same for a source that may share memory with dst: as if all of it was read first. */
+/* The same for a source that may share memory with dst: all of it is read before dst is written. */
 shoal_status op_copy_overlapping(shoal_tensor *dst, shoal_tensor *src);
 
-/* `source` broadcasts to the shape of `self`, and self can be written element by element. */
+/* Checks that `source` broadcasts to the shape of `self`, and that no two elements of `self` share memory. */
 shoal_status op_check_in_place(const shoal_tensor *self, const shoal_tensor *source);
 
-/* The sizes are not negative and make up the dimension. */
+/* Checks that the sizes are not negative and add up to the dimension. */
 shoal_status op_check_sizes(const shoal_tensor *self, const shoal_value *sizes, int dim);
 
 /* SHOAL_ERR_INVALID when two elements of a target share memory; the error names the argument. */

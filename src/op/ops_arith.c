@@ -18,7 +18,6 @@ shoal_status arith_check_same_dtype(const shoal_tensor *self, const shoal_tensor
                      shoal_dtype_name(other->dtype), shoal_dtype_name(self->dtype));
 }
 
-/* Where truth values have no meaning: sub, div, neg. */
 shoal_status arith_check_number(const shoal_tensor *self)
 {
     if (self->dtype != SHOAL_BOOL) {
@@ -110,8 +109,8 @@ static FP_MODE_APART bool convert_to_integer(shoal_dtype dtype, double real, int
     return (is_negative ? (double)(int64_t)bits : (double)bits) == real;
 }
 
-/* The boxed int that a float means to an integer dtype; beyond int64_t, which only unsigned dtypes take, the one
-   that wraps to it. False for fractions, what 64 bits do not hold, and NaN. */
+/* Converts a float argument for a tensor of an integer dtype. Numbers from 2^63 on, which only unsigned dtypes
+   take, wrap to negative ones. False for fractions, NaN and numbers that need more than 64 bits. */
 static bool find_integer(shoal_dtype dtype, double real, int64_t *integer_out)
 {
     uint64_t mode = fp_mode_enter();

@@ -19,14 +19,14 @@ static shoal_status check_lengths(const shoal_value *self, const shoal_value *ot
 }
 
 enum {
-    SEEN_BITS = 12 /* few storages of some hundred fall together */
+    SEEN_BITS = 12 /* with some hundred storages, few have the same bit */
 };
 
-/* Where the targets of a list lie, roughly: enough to pass most sources without looking at any target again. */
+/* A summary of where the targets of a list lie, by which most sources pass without a look at each target. */
 struct targets {
     uint64_t seen[(1 << SEEN_BITS) / 64]; /* a bit per storage, by its hash */
-    uintptr_t first;                      /* around all memory that somebody lent us, */
-    uintptr_t end;                        /* which alone can lie in two storages */
+    uintptr_t first;                      /* first..end contains all borrowed memory of targets: */
+    uintptr_t end;                        /* only borrowed memory can be part of two storages */
 };
 
 static bool is_borrowed(const struct storage *storage)
@@ -78,7 +78,7 @@ static shoal_status check_apart_from_others(size_t source_index, const shoal_ten
     return SHOAL_OK;
 }
 
-/* A call means its sources as they were before it, but the pairs are done one after the other. */
+/* A call uses its sources as they were before it, but the pairs are computed one after the other. */
 static shoal_status check_pairs_apart(const shoal_value *self, const shoal_value *sources)
 {
     struct targets targets;
@@ -138,8 +138,8 @@ shoal_status meta_foreach_div(shoal_op_call_context *call, const shoal_value *ar
     return SHOAL_OK;
 }
 
-/* Sources that can be read while their targets are written. Made before anything is, because this may fail.
-   Targets of other pairs need no care: check_pairs_apart has refused what meets them. */
+/* A source that can be read while its target is written. All are made before the first target is written, because that
+   may fail. Targets of other pairs do not matter: check_pairs_apart has refused sources that overlap them. */
 struct source {
     shoal_tensor *safe; /* as in op_separate */
     shoal_tensor *copy; /* likewise */

@@ -152,7 +152,7 @@ shoal_status meta_split_with_sizes_copy(shoal_op_call_context *call, const shoal
     return SHOAL_OK;
 }
 
-/* [rows, columns] contiguous and cut along the columns: the case FSDP copies out with. */
+/* A contiguous [rows, columns] that is cut along the columns: FSDP unpacks gathered parameters this way. */
 static bool is_columns(const shoal_tensor *self, int dim, size_t n_outputs)
 {
     return n_outputs > 0 && self->layout.n_dims == 2 && dim == 1 && self->is_contiguous && self->count > 0;

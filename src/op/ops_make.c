@@ -95,7 +95,8 @@ shoal_status run_copy_(shoal_op_call_context *call, const shoal_value *arguments
 
 /* as_strided_scatter ------------------------------------------------------------------------------------- */
 
-/* The view of a contiguous copy of self, by arguments 2 to 4; it stays inside, and no two elements of it are one. */
+/* The layout of the view that arguments 2 to 4 describe in a contiguous copy of self. Checks that it lies inside, and
+   that no two of its elements share memory. */
 static shoal_status find_part(const shoal_value *arguments, struct layout *part_out)
 {
     const shoal_value *shape = &arguments[2];

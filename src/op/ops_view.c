@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows that look at a tensor in another way. A view is made by its meta function; there is nothing to run. */
+/* Rows that give views of a tensor. The meta function makes the view; there is nothing to run. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "op/rows.h"
 #include "tensor/dtype.h"
 
-/* A typing error must not make a list that fills the memory. */
+/* A mistyped number must not make a list that fills the memory. */
 #define MAX_PIECES (1 << 24)
 
 shoal_status run_view(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
@@ -23,8 +23,8 @@ static shoal_status declare_view(shoal_op_call_context *call, shoal_tensor *self
     return shoal_op_output_view(call, self, layout->shape, layout->strides, layout->n_dims, layout->offset);
 }
 
-/* The view begins `index` steps further along a dimension. Nothing moves in a tensor without elements: its
-   strides are never walked. One step past the last may overflow, but then the view is empty and stays. */
+/* Moves the beginning of the view by `index` steps along a dimension. A tensor without elements is left alone: its
+   strides are never used. One step past the last element may overflow; then the view is empty and is left alone. */
 static void move_start(const shoal_tensor *self, struct layout *layout, int dim, int64_t index)
 {
     int64_t offset;
@@ -80,7 +80,7 @@ shoal_status meta_view(shoal_op_call_context *call, const shoal_value *arguments
 
 /* Other dtypes ----------------------------------------------------------------------------------------- */
 
-/* Two dtypes of different sizes, for the errors of a view that does not work out. */
+/* Two dtypes of different sizes, for the error texts of a view. */
 struct dtype_change {
     shoal_dtype from;
     shoal_dtype to;
@@ -95,13 +95,14 @@ static shoal_status fail_change(const struct dtype_change *change, const char *w
                      shoal_dtype_name(change->to));
 }
 
-/* A dimension of one element, or of a tensor without any, has a stride that nobody walks: it need not fit. */
+/* The stride of a dimension of size 1, and all strides of a tensor without elements, are never used: they need not
+   fit. */
 static bool is_walked(const shoal_tensor *self, int dim)
 {
     return self->count > 0 && self->layout.shape[dim] > 1;
 }
 
-/* Each element becomes several. Only what is not walked can overflow: the rest is inside the storage. */
+/* Each element becomes several. Only strides that are never used can overflow: the rest is inside the storage. */
 static shoal_status shrink_elements(const shoal_tensor *self, const struct dtype_change *change,
                                     struct layout *layout)
 {
@@ -340,7 +341,7 @@ shoal_status meta_slice(shoal_op_call_context *call, const shoal_value *argument
     int64_t length = stop > start ? (stop - start - 1) / step + 1 : 0;
     move_start(self, &layout, dim, start);
     layout.shape[dim] = length;
-    /* With one element or none the stride is never walked; a large step must not overflow it. */
+    /* With one element or none the stride is never used; a large step must not overflow it. */
     if (length > 1 && self->count > 0) {
         layout.strides[dim] *= step;
     }
@@ -506,7 +507,6 @@ shoal_status meta_split(shoal_op_call_context *call, const shoal_value *argument
     return declare_pieces(call, self, dim, size, total == 0 ? 1 : divide_up(total, size));
 }
 
-/* The sizes are not negative and make up the dimension. */
 shoal_status op_check_sizes(const shoal_tensor *self, const shoal_value *sizes, int dim)
 {
     int64_t sum = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a row of ops.def says, and the functions that rows OP name: a row without its functions does not link. The
- * functions of rows OP_OF_RANKS are those of collective/rows.h.
+ * A row of ops.def as a struct, and the declarations of the functions that rows OP name. A row whose functions are
+ * missing does not link. Those of rows OP_OF_RANKS are declared in collective/rows.h.
  */
 #ifndef OP_ROWS_H
 #define OP_ROWS_H
@@ -9,8 +9,7 @@
 #include "op/dispatch.h"
 #include "op/op.h"
 
-/* The parsed op is some twelve times as large, and is made when it is first needed, so that it takes no place in the
-   file. */
+/* The op that is made of a row is about twelve times as large. It is made at run time, so the library stays small. */
 struct op_row {
     const char *name;
     const char *signature;
@@ -29,7 +28,8 @@ struct op_row {
         .kernel = kernel_, .gradient = gradient_, .flags = flags_                                           \
     }
 
-/* Makes the ops of these rows. Once for each row, before anybody can ask op_get for it; it keeps what rows point at. */
+/* Makes the ops of these rows. Call once for each row, before op_get can be called for it. What the rows point at must
+   stay. */
 void op_hand_in(const struct op_row *rows, size_t n_rows);
 
 /* Declares the functions of a row. */

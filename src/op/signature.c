@@ -30,8 +30,8 @@ enum {
     TOKEN_BYTES = 48
 };
 
-/* The next word up to a space, comma or the end; returns where it stopped. Too long a word is cut and ends in
-   '?', so that it is no name and matches nothing. */
+/* Reads the next word, up to a space, a comma or the end, and returns where it stopped. A word that is too long is cut
+   and ends in '?', so that it matches no name. */
 static const char *read_token(const char *text, char token[TOKEN_BYTES])
 {
     size_t length = 0;
@@ -192,7 +192,7 @@ static int find_tensor_param(const shoal_op *op, const char *name)
     return -1;
 }
 
-/* Cuts the word at a mark; returns what comes behind it, or NULL. */
+/* Cuts the word at a character; returns what comes after it, or NULL. */
 static char *cut_at(char *word, char mark)
 {
     char *at = strchr(word, mark);
@@ -202,8 +202,8 @@ static char *cut_at(char *word, char mark)
     return at;
 }
 
-/* One word of `saves`: "name", "name:for" when only the gradient of parameter `for` needs it, "name?x|y" when only an op
-   whose string argument is x or y does. */
+/* One word of `saves`: "name", "name:for" when only the gradient of parameter `for` needs it, "name?x|y" when only
+   an op whose string argument is x or y does. */
 static shoal_status mark_saved_word(shoal_op *op, char word[TOKEN_BYTES])
 {
     struct op_saving saving = {.is_saved = true, .saved_for = OP_SAVED_FOR_ANY};

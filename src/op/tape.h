@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How operations are recorded for backward. A tensor that needs a gradient carries a tensor_history, and that
- * names the tape; the dispatcher asks it in two steps so that nothing can fail once data was changed:
+ * How ops are recorded for a backward pass. A tensor that needs a gradient has a tensor_history, which points to the
+ * tape. The dispatcher calls the tape in two steps, so that nothing can fail after data was changed:
  *
  *   prepare   after shapes are known, before the kernel runs: checks, allocates, may refuse the call
  *   commit    after the kernel succeeded: attaches histories to the outputs; cannot fail

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who watches the operations of a scope. A tracer sees every call before it runs, with arguments complete and
- * checked, and decides: run it (op_execute) and note it, or answer from shapes alone (op_trace).
+ * Tracers watch the ops of a scope. A tracer sees every call before it runs, with complete and checked arguments. It
+ * either runs the call (op_execute) and records it, or only computes its shapes (op_trace).
  *
- * A tracer with a `capture` makes a graph of what is called, and nothing is computed meanwhile. Layers that do more
- * than call ops ask op_capture_running, and tell the capture what calls do not say.
+ * A tracer with a `capture` makes a graph of the calls; nothing is computed meanwhile. Layers that do more than call
+ * ops ask op_capture_running, and tell the capture what it cannot see in the calls.
  */
 #ifndef OP_TRACER_H
 #define OP_TRACER_H
@@ -14,30 +14,33 @@
 struct op_dependence; /* dependence.h */
 struct op_tracer;
 
-/* What a capture is told, in the scope that is traced. */
+/* How layers tell a capture what it cannot see. Called in the scope that is traced. */
 struct op_capture {
     /*
-     * The tensor, which has memory and outlives the capture, is an input of the graph under that name. Tensors with
-     * memory that calls use become inputs on their own; this is for those that need a name, or look at the memory of
-     * `source` (NULL: none) in another shape: what is in flight in the source is in flight here.
+     * Makes a tensor an input of the graph, under this name. It must have memory and outlive the capture. Other tensors
+     * with memory become inputs by themselves when a call uses them. This is for tensors that need a name, or that
+     * cover the memory of `source` (NULL: none) in another shape: work in flight on the source is in flight here, too.
      */
     shoal_status (*add_input)(struct op_tracer *tracer, shoal_tensor *tensor, shoal_tensor *source,
                               const char *name);
-    /* From now on the storage of `target` holds what `value` is, which has the same shape and dtype: a parameter
-       that was gathered (again). Views of the target follow. No version changes. */
+    /* From now on the storage of `target` holds `value`, which has the same shape and dtype: for parameters that are
+       gathered. Views of the target follow. No version changes. */
     shoal_status (*rebind)(struct op_tracer *tracer, shoal_tensor *target, shoal_tensor *value);
     /*
-     * The gradient of a leaf is about to change, for the first time or again. It is put back when the capture ends;
-     * what it is by then is an output of the graph. Leaves that a backward reaches are noted by autograd.
+     * Call before the gradient of a leaf changes. The gradient that it has at the end of the capture is an output
+     * of the graph; the one it had before the first call is then restored. For leaves that a backward pass
+     * reaches, autograd calls this.
      */
     shoal_status (*note_leaf)(struct op_tracer *tracer, shoal_tensor *leaf);
     /* Calls from now on belong to that unit of a sharded model; NULL: to none. */
     shoal_status (*set_unit)(struct op_tracer *tracer, const char *unit);
-    /* The graph is right as long as the state is what it is when the capture has ended. */
+    /* The graph is valid as long as the state is the same as at the end of the capture. */
     shoal_status (*depend)(struct op_tracer *tracer, struct op_dependence *dependence);
-    /* A call that is no op has failed, with the thread's error text: the step may call others before it says so. */
+    /* A call that is not an op has failed, with the thread's error text. This keeps the text: the step may make other
+       calls before it returns. */
     void (*note_failure)(struct op_tracer *tracer, shoal_status status);
-    /* Calls `restore` when the capture ends, well or badly: the last one first. Not when this call fails. */
+    /* Calls `restore` when the capture ends, also after a failure; the function that was added last is called first. If
+       at_end itself fails, `restore` is not called. */
     shoal_status (*at_end)(struct op_tracer *tracer, void (*restore)(void *context), void *context);
 };
 
@@ -45,19 +48,20 @@ struct op_tracer {
     shoal_status (*call)(struct op_tracer *tracer, const shoal_op *op, const shoal_value *arguments,
                          shoal_value *result_out);
     const struct op_capture *capture; /* NULL: calls run as usual */
-    uint64_t oldest_record; /* of a capture: what autograd recorded before is not walked (autograd/node.h) */
+    uint64_t oldest_record; /* in a capture: older records of autograd are not walked (autograd/node.h) */
 };
 
-/* For the innermost scope and those opened inside it from now on; NULL ends it. SHOAL_ERR_STATE without a scope. */
+/* Sets the tracer of the innermost scope, and of scopes that are opened inside it from now on. NULL removes it.
+   SHOAL_ERR_STATE if no scope is open. */
 shoal_status op_set_tracer(struct op_tracer *tracer);
 
 /* The tracer of the innermost scope if it captures; otherwise NULL. */
 struct op_tracer *op_capture_running(void);
 
 /*
- * A call whose arguments are complete, from shapes alone: outputs have storages without memory on the arguments' own
- * device, no kernel runs and nobody waits. Versions count, and the tape records, as if it had run. Touching the data of
- * an output is SHOAL_ERR_STATE with the name of this op.
+ * Makes a call with complete arguments without computing it. Outputs are on the device of the arguments, and their
+ * storages have no memory. No kernel runs, and nothing is waited for. Versions change, and the tape records, as if the
+ * op had run. Access to the data of an output is SHOAL_ERR_STATE, with the name of this op.
  */
 shoal_status op_trace(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out);
 

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "op/dispatch.h"
 
-/* What it is in front of is given out. */
+/* The header of an allocation; the memory after it is given out. */
 struct op_scratch {
     alignas(SHOAL_OP_WORKSPACE_ALIGNMENT) struct op_scratch *next;
 };
