@@ -21,7 +21,7 @@ const struct dtype_row dtype_rows[DTYPE_COUNT] = {
 #undef DTYPE
 };
 
-/* The public enum and the rows agree: a value moved apart stops the build. */
+/* Checks at compile time that the public enum and the rows have the same numbers. */
 #define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) \
     _Static_assert((int)DTYPE_INDEX_##NAME == (int)SHOAL_##NAME, #NAME " has another number in dtype.h");
 #include "tensor/dtypes.def"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What dtypes.def says of each element type. */
+/* The properties of each dtype, from dtypes.def. */
 #ifndef TENSOR_DTYPE_H
 #define TENSOR_DTYPE_H
 

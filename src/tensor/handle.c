@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* References on tensors, and the dead: a ring of the structs of the last tensors that ended; see handle.h. */
+/* References on tensors, and a ring of the structs of the tensors that were freed last (handle.h). */
 #include "tensor/handle.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include "tensor/memory.h"
 #include "tensor/scope_stack.h"
 
-/* What is remembered of one. Its place in the ring is the tensor's owner_index. */
+/* What is known of a dead tensor. Its place in the ring is the tensor's owner_index. */
 struct dead {
     shoal_tensor *tensor; /* NULL: none */
     enum handle_end end;
@@ -31,7 +31,7 @@ static struct dead *ring;
 static size_t n_places; /* of the ring; 0: nothing is kept */
 static size_t n_ended;  /* so far */
 
-/* With the lock. */
+/* The lock is held. */
 static void set_places(size_t wanted)
 {
     is_ready = true;
@@ -48,13 +48,13 @@ static void set_places(size_t wanted)
         }
         n_places = wanted;
     } else if (wanted > 0) {
-        LOG(SHOAL_LOG_WARN, "SHOAL_DEBUG_HANDLES: no memory to remember %zu dead tensors, none is", wanted);
+        LOG(SHOAL_LOG_WARN, "SHOAL_DEBUG_HANDLES: no memory to keep %zu dead tensors: none is kept", wanted);
     }
     /* Relaxed: a hint; the ring itself is under the lock. */
     atomic_store_explicit(&may_keep, n_places > 0, memory_order_relaxed);
 }
 
-/* Puts a tensor into the ring. What has to be freed: the one whose place it took, NULL, or itself. */
+/* Puts a tensor into the ring. Returns what has to be freed: the tensor whose place it took, NULL, or itself. */
 static shoal_tensor *remember(shoal_tensor *tensor, enum handle_end end)
 {
     (void)pthread_mutex_lock(&lock);

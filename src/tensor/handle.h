@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handles of tensors that are gone. Using one is undefined; with SHOAL_DEBUG_HANDLES=n the structs of the last n dead
- * tensors are kept, marked, and every public call that gets one fails with a text that says what it was and how it
- * ended. Their data and gradients are given back as usual. Without the option nothing is kept, and a call pays for
- * a look at one byte of the tensor.
+ * Handles of tensors that were freed. Using one is undefined behaviour. With SHOAL_DEBUG_HANDLES=n the structs of the
+ * last n dead tensors are kept and marked as dead; every public call that gets one fails, with a text that says what it
+ * was and why it was freed. Their data and gradients are freed as usual. Without the option nothing is kept, and the
+ * check costs a load of one byte per tensor.
  */
 #ifndef TENSOR_HANDLE_H
 #define TENSOR_HANDLE_H
@@ -17,13 +17,13 @@
 enum handle_end {
     HANDLE_SCOPE_ENDED,
     HANDLE_UNREFERENCED, /* by shoal_tensor_unref, or inside the library */
-    HANDLE_TAKEN         /* like that, while a scope still owned it */
+    HANDLE_TAKEN         /* likewise, while a scope still owned it */
 };
 
-/* Gives up one reference. `end` says why, should it be the last one. NULL is allowed. */
+/* Drops one reference. `end` is the reason, if it is the last one. NULL is allowed. */
 void handle_unref(shoal_tensor *tensor, enum handle_end end);
 
-/* The error of using a dead one: SHOAL_ERR_STATE. */
+/* Sets the error for using a dead tensor: SHOAL_ERR_STATE. */
 shoal_status handle_fail(const shoal_tensor *tensor) __attribute__((cold));
 
 /* The same for calls that return no status: the error goes to the innermost scope, too. Returns false. */
@@ -40,7 +40,7 @@ static inline shoal_status handle_check(const shoal_tensor *tensor)
     return handle_is_dead(tensor) ? handle_fail(tensor) : SHOAL_OK;
 }
 
-/* Of a list whose entries may be NULL; `what` is what the text calls one of them. */
+/* The same for a list whose entries may be NULL. `what` is the word for an entry in the error text. */
 static inline shoal_status handle_check_list(const char *what, shoal_tensor *const *tensors, size_t n_tensors)
 {
     for (size_t i = 0; i < n_tensors; i++) {
@@ -51,13 +51,13 @@ static inline shoal_status handle_check_list(const char *what, shoal_tensor *con
     return SHOAL_OK;
 }
 
-/* For calls that return no status: false for NULL, and, reported, for a dead one. */
+/* For calls that return no status: false for NULL, and for a dead tensor, which is also reported. */
 static inline bool handle_is_alive(const shoal_tensor *tensor)
 {
     return tensor && (!handle_is_dead(tensor) || handle_report(tensor));
 }
 
-/* For tests: so many are kept from now on, instead of what the option says. Forgets those that were. */
+/* For tests: from now on keeps so many dead tensors, whatever the option says. Forgets those kept before. */
 void handle_keep(size_t n_handles);
 
 #endif

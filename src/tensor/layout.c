@@ -54,7 +54,7 @@ void layout_fill_strides(int n_dims, const int64_t *shape, int64_t *strides_out)
     for (int i = n_dims - 1; i >= 0; i--) {
         strides_out[i] = stride;
         int64_t next;
-        /* Only a shape with a zero elsewhere can overflow here, and its strides are never walked. */
+        /* Only a shape with a zero elsewhere can overflow here, and its strides are never used. */
         if (__builtin_mul_overflow(stride, shape[i] > 1 ? shape[i] : 1, &next)) {
             next = stride;
         }
@@ -72,7 +72,8 @@ bool layout_is_contiguous(int n_dims, const int64_t *shape, const int64_t *strid
         }
         if (shape[i] != 1) {
             is_contiguous &= strides[i] == expected;
-            /* Fits when the strides are right; when they are not, the answer is false already. */
+            /* Cannot overflow if the strides are those of a contiguous tensor; otherwise the answer is false
+               already. */
             (void)__builtin_mul_overflow(expected, shape[i], &expected);
         }
     }
@@ -102,7 +103,7 @@ bool layout_may_self_overlap(int n_dims, const int64_t *shape, const int64_t *st
         }
         order[at] = i;
     }
-    /* From the smallest stride up, each must step over everything the ones before can reach. */
+    /* From the smallest stride up, each must step over all elements that the smaller ones can reach. */
     int64_t reach = 0;
     for (int k = 0; k < n_used; k++) {
         int64_t stride = absolute(strides[order[k]]);
@@ -227,7 +228,7 @@ bool layout_view_strides(const struct layout *layout, int n_dims, const int64_t 
         from--;
         int64_t used = 1;
         while (to >= 0 && (used < run_size || new_shape[to] == 1)) {
-            /* Overflows only behind the whole run, for a size of 1, whose stride is never walked. */
+            /* Overflows only past the whole run, for a size of 1, whose stride is never used. */
             if (__builtin_mul_overflow(used, run_stride, &strides_out[to])) {
                 strides_out[to] = run_stride;
             }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counted bytes, and blocks of objects that were made together. */
+/* Reference-counted memory, and blocks of objects that are allocated together. */
 #include "tensor/memory.h"
 
 #include <stdalign.h>
@@ -8,8 +8,8 @@
 #include "base/refcount.h"
 #include "device/device.h"
 
-/* As many as the results of a few dozen small ops; more would only be memory that lies around. None under the
-   address sanitizer, which could not see that a freed block is used. */
+/* Enough for the results of a few dozen small ops; more would waste memory. None under the address sanitizer,
+   which would not notice the use of a freed block. */
 enum {
     MAX_SPARES = MEM_KEEPS_FREED ? 64 : 0
 };
@@ -97,10 +97,10 @@ struct memory *memory_create(shoal_device device, size_t bytes)
     return memory;
 }
 
-/* What a tensor without elements points at, when its owner gave no address. */
+/* The address of tensors without elements whose owner gave no address. */
 static alignas(MEM_DATA_ALIGNMENT) char no_bytes[MEM_DATA_ALIGNMENT];
 
-/* In a block by itself: sharded parameters are bound and released in every step. */
+/* In a reusable block of its own, because sharded parameters are bound and released in every step. */
 struct borrowed {
     struct block block;
     struct memory memory;

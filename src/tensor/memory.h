@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bytes with a count of those who need them: storages, and fences of work in flight. Counted apart from
- * storages, so that the bytes under a storage can be given back or replaced while somebody still uses them.
+ * Reference-counted memory. Storages hold references, and so do fences of work in flight. The count is separate from
+ * that of the storage, so that a storage can release or replace its memory while work in flight still uses it.
  *
- * Also: blocks. A small result is a tensor, a storage, a memory and its data, made together; one allocation for
- * all four costs a third of four. Each dies on its own, and the last one frees the block. While a thread has a
- * scope open it keeps a few freed blocks to use again, because results of small ops come and go by the dozen.
+ * Also: blocks. A small result is a tensor, a storage, a memory and its data. One allocation for all four costs a third
+ * of four allocations. Each object has its own end; the last one frees the block. While a thread has a scope open, it
+ * keeps a few freed blocks for reuse, because small ops make and free results all the time.
  */
 #ifndef TENSOR_MEMORY_H
 #define TENSOR_MEMORY_H
@@ -21,7 +21,7 @@
 struct block {
     _Atomic uint32_t objects; /* that are alive; the maker sets it */
     bool is_reusable;         /* of BLOCK_REUSABLE_BYTES */
-    uint8_t slab_bits;        /* of a slab, of two to the power of so many bytes; 0: another one */
+    uint8_t slab_bits;        /* a block of a slab, of 2^slab_bits bytes; 0: any other block */
     struct block *next;       /* among the thread's spare blocks */
 };
 
@@ -29,20 +29,20 @@ struct block {
 #define BLOCK_REUSABLE_BYTES 640
 
 struct block *block_create(size_t bytes);
-/* One that will not be used again, and so is as small as it can be: for what lives long, as shapes without data do
-   in graphs. */
+/* A block of exactly this size, which is not kept for reuse: for objects that live long. */
 struct block *block_create_lasting(size_t bytes);
 
-/* The end of an object: frees it, or counts it out of the block it lies in. */
+/* Call when an object ends. Without a block, frees the object; otherwise frees the block with its last object. */
 void block_free(struct block *block, void *object);
 
-/* The thread keeps spare blocks from now on; until it gives them all back. */
+/* block_keep_spares: from now on this thread keeps freed blocks for reuse. block_free_spares frees them and ends
+   that. */
 void block_keep_spares(void);
 void block_free_spares(void);
 
 struct memory {
     _Atomic uint32_t references;
-    shoal_device device; /* of those allocated alone: whose row releases it */
+    shoal_device device; /* if allocated alone: the device that releases it */
     struct block *block; /* NULL: allocated alone */
     void *base;
     shoal_deleter deleter; /* NULL: nothing to do */
@@ -50,14 +50,14 @@ struct memory {
     void *given; /* what the deleter is called with: the address its owner gave us; NULL for our own bytes */
 };
 
-/* Around bytes that lie in the same block. One reference, the caller's; so in all of them. */
+/* For bytes that lie in the same block. This and the other calls that make a memory give the caller one reference. */
 void memory_init(struct memory *memory, struct block *block, void *base);
 /*
- * Fresh bytes of a device that has some (device/device.h), at a multiple of MEM_DATA_ALIGNMENT unless they are fewer
+ * Allocates bytes of a device that has memory (device/device.h), aligned to MEM_DATA_ALIGNMENT unless they are fewer
  * than that. NULL: no memory.
  */
 struct memory *memory_create(shoal_device device, size_t bytes);
-/* Somebody else's bytes; NULL stands for none. */
+/* For memory of another owner. `base` may be NULL if there are no bytes. */
 struct memory *memory_create_borrowed(void *base, shoal_deleter deleter, void *deleter_context);
 
 /* Both take NULL. */

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether two tensors touch a common byte: exactly, where that is cheap.
+ * Finds out whether two tensors have a byte in common: exactly, where that is cheap.
  *
- * A byte of a tensor is its first one and a number of steps along each dimension, of which the bytes of an element are
- * one more. Two tensors meet where such sums are equal. Counting the steps of the second from its last byte instead of
- * its first turns all terms to one side:
+ * The address of each byte of a tensor is that of its first byte plus a number of steps along each dimension; the
+ * bytes of an element count as one more dimension. Two tensors overlap if such sums are equal. If the steps of the
+ * second are counted from its last byte instead of its first, all terms have the same sign:
  *
  *     steps of a * strides of a + steps of b * strides of b == last byte of b - first byte of a
  *
- * Steps along equal strides add up to one term. From the largest stride down, the number of steps must leave a rest that
- * the smaller ones can make: where strides are nested, as those of slices are, one or two numbers do. In general this
- * is as hard as packing a knapsack, so the search gives up after some steps and says that they may meet.
+ * Steps along equal strides are combined into one term. The search goes from the largest stride down: the number of
+ * steps must leave a rest that the smaller strides can make up. If strides are nested, as those of slices are, one or
+ * two numbers need to be tried. In general this is a knapsack problem, so the search gives up after some steps and
+ * says that the tensors may overlap.
  */
 #include <stdlib.h>
 
@@ -28,10 +29,10 @@ struct term {
 
 struct terms {
     struct term items[MAX_TERMS];   /* by falling strides, all different */
-    int64_t reaches[MAX_TERMS + 1]; /* what this one and those behind it can make at most */
-    int64_t divisors[MAX_TERMS];    /* of all strides from this one on */
+    int64_t reaches[MAX_TERMS + 1]; /* the largest sum of this term and those after it */
+    int64_t divisors[MAX_TERMS];    /* the greatest common divisor of the strides from this one on */
     int n_terms;
-    int n_left; /* steps of the search */
+    int n_left; /* how many steps of the search are left */
 };
 
 static void add_term(struct terms *terms, int64_t stride, int64_t n_steps)
@@ -59,7 +60,7 @@ static void add_terms(struct terms *terms, const shoal_tensor *tensor)
     const struct layout *layout = &tensor->layout;
     int64_t element_bytes = (int64_t)dtype_bytes(tensor->dtype);
     for (int i = 0; i < layout->n_dims; i++) {
-        if (layout->shape[i] > 1) { /* other strides are never walked, and may be anything */
+        if (layout->shape[i] > 1) { /* other strides are never used, and may be anything */
             add_term(terms, llabs(layout->strides[i]) * element_bytes, layout->shape[i] - 1);
         }
     }
@@ -87,7 +88,7 @@ static void sum_up(struct terms *terms)
     }
 }
 
-/* Whether the terms from `at` on can make `rest`, or nobody knows. */
+/* Whether the terms from `at` on can sum to `rest`; also true if the search gives up. */
 static bool may_make(struct terms *terms, int at, int64_t rest)
 {
     if (rest < 0 || rest > terms->reaches[at]) {

@@ -41,7 +41,7 @@ static void set_owner(shoal_tensor *tensor, struct scope *scope)
     atomic_store_explicit(&tensor->owner, scope, memory_order_relaxed);
 }
 
-/* An asynchronous failure that nobody has looked at would otherwise end with the scope, unseen. */
+/* Without this, a failure of work in flight that nothing has waited for would be lost with the scope. */
 static void look_for_failed_writes(struct scope *scope)
 {
     for (size_t i = 0; i < scope->n_tensors && scope->status == SHOAL_OK; i++) {
@@ -57,7 +57,7 @@ static void look_for_failed_writes(struct scope *scope)
 /* Releases what a scope owns. */
 static void release_contents(struct scope *scope)
 {
-    /* Newest first: views before what they look at, which is kinder to allocators. */
+    /* Newest first, as allocators like it: views before the tensors under them. */
     for (size_t i = scope->n_tensors; i > 0; i--) {
         shoal_tensor *tensor = scope->tensors[i - 1];
         if (tensor && !handle_is_dead(tensor)) {
@@ -69,7 +69,7 @@ static void release_contents(struct scope *scope)
     scope_free_arrays(scope);
 }
 
-/* Of a scope that is no longer on the stack. */
+/* For a scope that is no longer on the stack. */
 static void free_contents(struct scope *scope)
 {
     release_contents(scope);

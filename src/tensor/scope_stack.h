@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The scope stack of a thread. A scope owns tensors (one reference each, scope.h), arrays handed to callers, and the
- * first error; it also says whether operations record gradients and who traces them.
+ * The scope stack of a thread. A scope owns tensors (one reference each, scope.h), arrays that calls have returned, and
+ * the first error. It also has the settings: whether ops are recorded for gradients, and the tracer.
  */
 #ifndef TENSOR_SCOPE_STACK_H
 #define TENSOR_SCOPE_STACK_H
@@ -20,7 +20,7 @@ struct scope {
     struct scope *parent;
     shoal_tensor **tensors; /* growable; a slot is NULL after its tensor was kept elsewhere */
     size_t n_tensors;
-    size_t n_promised; /* places kept for the results of ops that run now, whatever their kernels make */
+    size_t n_promised; /* places reserved for results of running ops, whose kernels may call ops */
     size_t capacity;
     struct scope_block *blocks; /* arrays given to callers */
     struct op_tracer *tracer;   /* NULL: none; inherited */
@@ -31,29 +31,29 @@ struct scope {
 
 /* The innermost scope of this thread, or NULL. */
 struct scope *scope_current(void);
-/* How many there are. */
+/* How many scopes are open on this thread. */
 size_t scope_depth(void);
 
 /*
- * On entry of every call that returns a tensor: SHOAL_ERR_STATE with no scope open, the scope's error when it
- * holds one (its text becomes the thread's).
+ * Every call that returns a tensor begins with this. SHOAL_ERR_STATE if no scope is open; if the innermost scope has an
+ * error, returns that, and its text becomes the thread's.
  */
 shoal_status scope_enter(void);
 
-/* Remembers `status` and the thread's error text if it is the scope's first; returns `status`. */
+/* Keeps `status` and the thread's error text in the innermost scope if it is its first error; returns `status`. */
 shoal_status scope_fail(shoal_status status);
 
-/* A tensor that a call needs is NULL: SHOAL_ERR_INVALID, or, where the innermost scope holds an error, that one with
-   its text, because the NULL is what the failed call returned. */
+/* For a call that was given NULL instead of a tensor: SHOAL_ERR_INVALID, unless the innermost scope has an error. Then
+   returns that, with its text, because the NULL probably came from the call that failed. */
 shoal_status scope_fail_null(const char *call, const char *argument);
 
-/* Room for `n` more tensors, so that as many scope_adopt calls cannot fail. */
+/* Makes room for `n` more tensors, so that as many calls of scope_adopt or scope_append cannot fail. */
 shoal_status scope_reserve(struct scope *scope, size_t n);
 
-/* Memory that lives as long as the innermost scope; NULL on failure. */
+/* Allocates memory that lives as long as the scope; NULL on failure. */
 void *scope_alloc(struct scope *scope, size_t bytes);
 
-/* For scope.c: a new innermost scope, and taking the innermost one, which there is, off the stack. */
+/* For scope.c: puts a scope on the stack, and takes off the innermost one, which must exist. */
 void scope_push(struct scope *scope);
 struct scope *scope_pop(void);
 void scope_free_arrays(struct scope *scope);

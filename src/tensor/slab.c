@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A block counts its objects (tensor/memory.h). While a slab still makes some in it, the count is higher by those that it could
- * make, so that making one writes to no shared counter.
+ * A block counts its objects (tensor/memory.h). While a slab still makes objects in a block, all that it could make are
+ * counted in advance, so that making one need not write to the shared counter.
  */
 #include "tensor/slab.h"
 
 #include "base/mem.h"
 #include "tensor/memory.h"
 
-/* A block has fewer objects than this, whatever they are. */
+/* Larger than the number of objects of any block. */
 #define PROMISED_OBJECTS (UINT32_C(1) << 30)
 
-/* Under the address sanitizer each has a block of its own: it could not see otherwise that one is used after its end. */
+/* Under the address sanitizer each allocation has a block of its own, so that it notices use after free. */
 enum {
     FIRST_BYTES = 1024,
     LAST_BYTES = MEM_KEEPS_FREED ? MEM_LARGE_BYTES : 0
@@ -21,7 +21,7 @@ void slab_end(struct slab *slab)
 {
     struct block *block = slab->block;
     uint32_t n_unmade = PROMISED_OBJECTS - slab->n_objects;
-    /* As in refcount_put: whoever frees the block has seen all that was done with its objects. */
+    /* As in refcount_put: the thread that frees the block has seen all that others did with its objects. */
     if (block && atomic_fetch_sub_explicit(&block->objects, n_unmade, memory_order_acq_rel) == n_unmade) {
         mem_free_block(block, slab->bytes);
     }

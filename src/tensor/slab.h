@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lasting objects of one maker, many to an allocation: tensors without data, of which a graph has one or more for each
- * node. A block of a slab is freed when its last object is, and its maker has turned to the next block; so an object
- * may outlive the maker.
+ * Allocates long-lived objects, many in one block: the tensors without data of which a graph has one or more for each
+ * node. A block is freed when its last object has ended and the slab makes no more objects in it, so objects may
+ * outlive the slab.
  *
- * All zero is an empty slab. It is used by one thread at a time; its objects may end on any.
+ * A slab of zeros is empty. One thread may use a slab at a time; objects may end on any thread.
  */
 #ifndef TENSOR_SLAB_H
 #define TENSOR_SLAB_H
@@ -16,15 +16,16 @@ struct block;
 
 struct slab {
     struct block *block; /* NULL: none yet */
-    size_t bytes;        /* of the block, its head included */
-    size_t used_bytes;   /* of them */
-    uint32_t n_objects;  /* that were made in it */
+    size_t bytes;        /* of the block, including its header */
+    size_t used_bytes;   /* of these */
+    uint32_t n_objects;  /* made in the block so far */
 };
 
-/* Room for so many objects, each of which ends by block_free with that block; aligned for pointers. NULL: no memory. */
+/* Allocates memory for `n_objects` objects, aligned for pointers. Each of them ends by block_free with `*block_out`.
+   NULL: no memory. */
 void *slab_alloc(struct slab *slab, size_t bytes, uint32_t n_objects, struct block **block_out);
 
-/* The maker has ended. */
+/* Call when no more objects will be made. */
 void slab_end(struct slab *slab);
 
 #endif

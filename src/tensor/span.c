@@ -22,7 +22,7 @@ struct span tensor_strided_span(const shoal_tensor *tensor)
     return span_of((size_t)first * element_bytes, (size_t)end * element_bytes, is_dense);
 }
 
-/* Where a storage's bytes are. Without memory, two storages are never at the same place. */
+/* The address of a storage's bytes. Storages without memory never overlap others. */
 static bool find_base(const shoal_tensor *tensor, const shoal_tensor *other, uintptr_t *base_out)
 {
     bool is_shared = tensor->storage == other->storage;

@@ -2,14 +2,14 @@
 /*
  * Storages, their memory and their fences.
  *
- * A fence is a node that is on up to two lists: its storage's (writes or reads) and, as a listener, its
- * completion's. It carries one reference on the memory until the completion finishes, and is itself counted
- * by the two lists. The finishing thread only drops the memory and its count, so it never needs a storage's lock. The
- * storage's lists are tidied by others: who waits takes what has ended well in its span; who adds looks at everything,
- * each time that the number of fences has doubled. So a storage has at most about twice as many as are in flight or have
- * failed. Spans are compared one by one: there are hundreds of slices, not many thousands.
+ * A fence is on up to two lists: that of its storage (writes or reads) and, as a listener, that of its completion.
+ * Each list holds a reference on the fence. The fence holds a reference on the memory until the completion finishes.
+ * The thread that finishes only drops these two references, so it never needs a storage's lock. Other threads remove
+ * finished fences from the storage's lists: a wait removes those of its span that succeeded; adding a fence goes
+ * through all of them each time that their number has doubled. So a storage has at most about twice as many fences as
+ * are in flight or have failed. Spans are compared one by one: there are hundreds of slices, not many thousands.
  *
- * Writes in flight have no bytes in common, unless threads race: who writes has waited for those before it.
+ * Writes in flight have no bytes in common, unless threads race, because each write has waited for those before it.
  */
 #include "tensor/storage.h"
 
@@ -26,7 +26,7 @@
 #include "device/device.h"
 
 struct fence {
-    struct block block; /* first: they come and go as small results do, and share their spare memory */
+    struct block block; /* first: fences are as short-lived as small results, and use the same spare blocks */
     struct fence *next; /* in the storage's list */
     struct span span;
     struct completion *completion;
@@ -101,7 +101,6 @@ static void fence_unref(struct fence *fence)
     }
 }
 
-/* A whole list of them. */
 static void unref_fences(struct fence *fence)
 {
     while (fence) {
@@ -251,7 +250,7 @@ shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter d
     struct memory *old = storage->memory;
     storage->memory = memory;
     storage->is_lent = false;
-    /* They were about the old memory, which they keep as long as they need it. */
+    /* The fences belong to the old memory, and keep it as long as they need it. */
     storage_forget_fences(storage);
     memory_unref(old);
     return SHOAL_OK;
@@ -276,8 +275,8 @@ shoal_status storage_own_memory(struct storage *storage)
 
 /* Fences ----------------------------------------------------------------------------------------------- */
 
-/* Storages share a few locks: most never have a fence, and a mutex of its own would be a third of a storage.
-   No code holds two of them. */
+/* Storages share a few locks: most never have a fence, and a mutex for each would be a third of its size. No code holds
+   two of these locks. */
 #define LOCK_COUNT 16
 static pthread_mutex_t locks[LOCK_COUNT] = {[0 ... LOCK_COUNT - 1] = PTHREAD_MUTEX_INITIALIZER};
 
@@ -331,7 +330,7 @@ void storage_drop_fence(struct fence *fence)
 
 static void count_fences(struct storage *storage, int change)
 {
-    /* Release: pairs with the acquire load in storage_has_fences, so that who sees the count sees the fence too. */
+    /* Release: pairs with the acquire load in storage_has_fences: a thread that sees the count also sees the fence. */
     atomic_fetch_add_explicit(&storage->n_fences, (uint32_t)change, memory_order_release);
 }
 
@@ -341,8 +340,8 @@ static uint32_t number_of_fences(const struct storage *storage)
     return atomic_load_explicit(&storage->n_fences, memory_order_relaxed);
 }
 
-/* Fences that are taken off a list are put on *dropped, to be let go when the lock is not held: that may end work, which
-   may take locks. */
+/* Moves a fence from its list to *dropped. Its reference is dropped after the lock was released, because that may free
+   other things, which may take locks. */
 static void take(struct storage *storage, struct fence **link, struct fence **dropped)
 {
     struct fence *fence = *link;
@@ -352,7 +351,7 @@ static void take(struct storage *storage, struct fence **link, struct fence **dr
     *dropped = fence;
 }
 
-/* Nothing meets nothing. */
+/* Two empty spans overlap (struct span). */
 static bool spans_meet(struct span a, struct span b)
 {
     return (a.first < b.end && b.first < a.end) || (a.end == 0 && b.end == 0);
@@ -363,7 +362,7 @@ static bool span_covers(struct span outer, struct span inner)
     return outer.is_dense && outer.first <= inner.first && inner.end <= outer.end;
 }
 
-/* Of a fence, as seen by an access. */
+/* The state of a fence, as an access sees it. */
 enum ending {
     IS_ELSEWHERE, /* other bytes */
     IS_PENDING,
@@ -379,20 +378,20 @@ static enum ending ending_of(const struct fence *fence)
     return fence->completion->status == SHOAL_OK ? HAS_SUCCEEDED : HAS_FAILED;
 }
 
-/* Takes no locks, because it has ended. */
+/* Marks a completion as waited for. Takes no locks, because it has finished. */
 static void note_awaited(const struct fence *fence)
 {
     (void)completion_test(fence->completion);
 }
 
-/* Few fences are looked at each time: there may never be so many that their number doubles. */
+/* With fewer fences than this, finished reads are removed each time: the number of fences might never double. */
 #define FEW_FENCES 8
 
 static void take_finished_reads(struct storage *storage, struct fence **dropped)
 {
     struct fence **link = &storage->reads;
     while (*link) {
-        if (ending_of(*link) != IS_PENDING) { /* how does not matter to anybody here */
+        if (ending_of(*link) != IS_PENDING) { /* it does not matter whether a read failed */
             take(storage, link, dropped);
         } else {
             link = &(*link)->next;
@@ -400,7 +399,8 @@ static void take_finished_reads(struct storage *storage, struct fence **dropped)
     }
 }
 
-/* Writes that nobody has waited for: there is nothing left to wait for, so they are not missed at the end. */
+/* Removes writes that succeeded before anybody waited. They count as waited for, so that they are not reported
+   later. */
 static void take_finished_writes(struct storage *storage, struct fence **dropped)
 {
     struct fence **link = &storage->writes;
@@ -445,11 +445,11 @@ static void take_covered_writes(struct storage *storage, struct span span, bool 
 struct access {
     struct span span;
     bool is_write;
-    bool overwrites;                  /* what has failed there, and is covered, does not matter */
+    bool overwrites;                  /* failed writes that it covers do not matter */
     const struct completion *awaited; /* the one that was waited for last; NULL: none yet */
 };
 
-/* Takes a fence that who came to wait for it need not wait for: that it had ended already makes no difference. */
+/* Removes a fence that has finished. It counts as waited for, as if the access had come earlier and waited. */
 static void take_awaited(struct storage *storage, struct fence **link, const struct access *access,
                          struct fence **dropped)
 {
@@ -459,7 +459,7 @@ static void take_awaited(struct storage *storage, struct fence **link, const str
     take(storage, link, dropped);
 }
 
-/* The first write that the access cannot pass, or NULL. Takes those that have ended well. The lock is held. */
+/* The first write that blocks the access, or NULL. Removes those that have succeeded. The lock is held. */
 static struct fence *find_write(struct storage *storage, const struct access *access, struct fence **dropped,
                                 bool *has_failed_out)
 {
@@ -481,7 +481,7 @@ static struct fence *find_write(struct storage *storage, const struct access *ac
     return NULL;
 }
 
-/* The first read in flight that the access cannot pass, or NULL; takes those that are over. The lock is held. */
+/* The first read in flight that blocks the access, or NULL. Removes those that have finished. The lock is held. */
 static struct fence *find_read(struct storage *storage, const struct access *access, struct fence **dropped)
 {
     struct fence **link = &storage->reads;
@@ -502,7 +502,8 @@ static struct fence *find_read(struct storage *storage, const struct access *acc
     return NULL;
 }
 
-/* What an access has to wait for next, referenced; NULL: nothing. *has_failed_out: that is its error. */
+/* What the access has to wait for next, with a reference; NULL: nothing. *has_failed_out: it has failed, and its
+   error is the error of the access. */
 static struct completion *find_obstacle(struct storage *storage, const struct access *access,
                                         bool *has_failed_out)
 {
@@ -544,7 +545,7 @@ static shoal_status wait_until_clear(struct storage *storage, struct access acce
             return status; /* or the deadline passed */
         }
         if (status != SHOAL_OK) {
-            error_clear(); /* how a read ended is not the writer's business; a write is found again */
+            error_clear(); /* a failed read does not matter to a writer; a failed write is found again */
         }
         access.awaited = awaited = completion;
     }

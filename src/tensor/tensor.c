@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tensors: making them, asking them, reaching their data. */
+/* Tensors: making them, their properties, and access to their data. */
 #include "tensor/tensor.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@
 
 /* Making ----------------------------------------------------------------------------------------------- */
 
-/* All but the layout and what follows from it; takes over the reference on the storage. */
+/* Fills in everything but the layout and what follows from it. Takes over the reference on the storage. */
 static void init_plain(shoal_tensor *tensor, struct block *block, struct storage *storage, shoal_dtype dtype,
                        int64_t count)
 {
@@ -40,7 +40,7 @@ static void init_plain(shoal_tensor *tensor, struct block *block, struct storage
     tensor->owner_index = 0;
 }
 
-/* In memory that is there; takes over the reference on the storage. */
+/* Makes a tensor in the caller's memory. Takes over the reference on the storage. */
 static void init_tensor(shoal_tensor *tensor, struct block *block, struct storage *storage, shoal_dtype dtype,
                         const struct layout *layout, int64_t count)
 {
@@ -49,7 +49,8 @@ static void init_tensor(shoal_tensor *tensor, struct block *block, struct storag
     layout_copy(&tensor->layout, layout);
 }
 
-/* A tensor over somebody's storage, a view say, in a block by itself: they come and go as small results do. */
+/* A tensor over an existing storage, such as a view, in a reusable block: such tensors are as short-lived as
+   results. */
 struct view {
     struct block block;
     shoal_tensor tensor;
@@ -96,7 +97,7 @@ struct fresh {
     alignas(max_align_t) char data[];
 };
 
-/* Data up to this size lies in the block. It is given back with the block only, so it must not be worth more. */
+/* Data up to this size lies in the block. It is freed only with the block, so it must be small. */
 #define FRESH_DATA_BYTES 1024
 
 /* The memory of a fresh tensor: inside the block, apart, or none on devices without data. */
@@ -118,7 +119,7 @@ static shoal_status fill_memory(struct fresh *fresh, shoal_device device, size_t
     return SHOAL_OK;
 }
 
-/* A contiguous layout, and what it takes. */
+/* Gives the contiguous layout of a shape, its number of elements, and its bytes. */
 static shoal_status lay_out(shoal_dtype dtype, int n_dims, const int64_t *shape, struct layout *layout,
                             int64_t *count_out, size_t *bytes_out)
 {
@@ -303,7 +304,7 @@ static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims
         layout.shape[i] = shape[i];
         layout.strides[i] = strides ? strides[i] : 0;
     }
-    /* Strides of a tensor without elements are never walked, so any will do, but they must multiply safely. */
+    /* Strides of a tensor without elements are never used, but must not overflow when they are multiplied. */
     if (!strides || count == 0) {
         layout_fill_strides(n_dims, layout.shape, layout.strides);
     }
@@ -372,7 +373,7 @@ static shoal_status check_tensor(const char *function, const shoal_tensor *tenso
     return handle_is_dead(tensor) ? error_prefix(handle_fail(tensor), "%s", function) : SHOAL_OK;
 }
 
-/* Whoever may not write a storage may not put other values there either. */
+/* The memory of a read-only storage must not be replaced either. */
 static shoal_status check_memory(const char *call, const shoal_tensor *tensor)
 {
     TRY(check_tensor(call, tensor));
