@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Starting and ending a backward: roots and their gradients, the stack of backwards that run inside each other
- * on a thread, and the hooks for the end. The walk itself is in walk.c.
+ * Starts and ends backward passes: roots and their gradients, the stack of passes that run inside each other on a
+ * thread, and the hooks for the end. The walk itself is in walk.c.
  */
 #include "autograd/backward.h"
 
@@ -28,9 +28,9 @@ struct end_hook {
     hook_release release; /* NULL: nobody asks */
 };
 
-/* A backward that is running. */
+/* A backward pass that is running. */
 struct run {
-    struct run *parent; /* the one inside which it was started, on this thread */
+    struct run *parent; /* the pass inside which it was started, on this thread; NULL: none */
     uint64_t number;
     struct walk walk;
     struct end_hook *first_hook;
@@ -45,7 +45,7 @@ bool shoal_in_backward(void)
     return innermost != NULL;
 }
 
-/* The innermost one that is no part of another. NULL: none. */
+/* The innermost pass that is not a part of another one. NULL: none is running. */
 static struct run *find_whole_run(void)
 {
     struct run *run = innermost;
@@ -76,7 +76,7 @@ shoal_status backward_on_end(shoal_end_hook hook, void *context, hook_release re
 {
     struct run *run = find_whole_run();
     if (!run) {
-        return error_set(SHOAL_ERR_STATE, "on_backward_end: no backward is running on this thread");
+        return error_set(SHOAL_ERR_STATE, "on_backward_end: no backward pass is running on this thread");
     }
     struct end_hook *entry = mem_alloc(sizeof(*entry));
     if (!entry) {
@@ -118,7 +118,7 @@ static shoal_status run_end_hook(const struct end_hook *hook)
     return scope_callback_end(callback, "the hook", hook->function(hook->context));
 }
 
-/* Those that hooks add on the way are run too. */
+/* Hooks that are added by these hooks are run, too. */
 static shoal_status run_end_hooks(struct run *run)
 {
     while (run->first_hook) {
@@ -131,7 +131,7 @@ static shoal_status run_end_hooks(struct run *run)
         status = shoal_scope_end();
         release_end_hook(&hook);
         if (status != SHOAL_OK) {
-            return error_prefix(status, "a hook for the end of backward");
+            return error_prefix(status, "a hook for the end of the backward pass");
         }
     }
     return SHOAL_OK;
@@ -239,7 +239,7 @@ shoal_status backward_run(const struct backward_request *request)
     bool has_started = false;
     TRY(check_request(request));
     struct run run = {.parent = innermost, .walk = {.request = request}};
-    /* Relaxed: a number that nobody else gets is all that is wanted. */
+    /* Relaxed: the number only has to be unique. */
     run.number = atomic_fetch_add_explicit(&n_runs, 1, memory_order_relaxed) + 1;
     innermost = &run;
     uint64_t begin_ticks = trace_begin();
@@ -250,12 +250,13 @@ shoal_status backward_run(const struct backward_request *request)
         struct end_hook hook = take_end_hook(&run);
         release_end_hook(&hook);
     }
-    /* After a failure on the way there is no telling what a second try would add twice. */
+    /* After a failure in the middle, a second try would add some gradients twice. */
     walk_end(&run.walk, has_started && status != SHOAL_OK && !request->keeps_graph);
     return status;
 }
 
-/* A NULL that an earlier failure left behind must not hide that failure, which is not one of the backward. */
+/* A root may be NULL, or have no single element, because an earlier call failed. Then that error is returned, without
+   "backward" in front. */
 static shoal_status check_forward(const struct backward_request *request)
 {
     for (size_t i = 0; request->roots && i < request->n_roots; i++) {
@@ -268,7 +269,7 @@ static shoal_status check_forward(const struct backward_request *request)
     return SHOAL_OK;
 }
 
-/* The end of a backward. */
+/* Names the call in the error, which a capture keeps. */
 static shoal_status finish(shoal_status status)
 {
     struct op_tracer *tracer = op_capture_running();

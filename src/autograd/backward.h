@@ -12,11 +12,11 @@
 
 struct backward_request {
     shoal_tensor *const *roots;
-    shoal_tensor *const *gradients; /* NULL, or NULL entries: one, for roots of one element */
+    shoal_tensor *const *gradients; /* NULL, or NULL entries: 1, for roots of one element */
     size_t n_roots;
     bool keeps_graph;
-    bool is_part; /* of the backward that is running: hooks for its end are for the end of that one */
-    uint64_t oldest_sequence; /* nodes older than this are an error: they are not ours to walk */
+    bool is_part; /* of the backward pass that is running: its end hooks run at the end of that pass */
+    uint64_t oldest_sequence; /* reaching nodes older than this is an error */
 };
 
 shoal_status backward_run(const struct backward_request *request);

@@ -30,10 +30,10 @@ shoal_op_gradient gradients_find(const shoal_op *op);
 
 /* For gradient functions ------------------------------------------------------------------------------- */
 
-/* `gradient` summed over the dimensions along which a tensor that looks like `like` was broadcast. */
+/* Sums `gradient` over the dimensions along which a tensor of the shape of `like` was broadcast. */
 shoal_tensor *gradients_sum_to(shoal_tensor *gradient, const shoal_tensor *like);
 
-/* Zeros that look like `like`, on the device of `gradient`: a stand-in's own device is meta. */
+/* Zeros with shape and dtype of `like`, on the device of `gradient`: `like` may be a shape on the meta device. */
 shoal_tensor *gradients_zeros(const shoal_tensor *like, shoal_tensor *gradient);
 
 /* A "scalar" argument. */

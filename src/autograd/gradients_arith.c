@@ -25,7 +25,7 @@ GRADIENT(to_dtype)
     return SHOAL_OK;
 }
 
-/* What was in self is gone: nothing flows there. */
+/* The old values of self are gone, so self gets no gradient. */
 GRADIENT(copy_)
 {
     const shoal_tensor *source = arguments[1].as.tensor;
@@ -102,7 +102,7 @@ GRADIENT(div)
     return SHOAL_OK;
 }
 
-/* In place, self has the shape of the result: nothing differs. */
+/* In place, self has the shape of the result, so its gradient needs no sum. */
 GRADIENT(add_)
 {
     return gradient_add(call, arguments, outputs, output_gradients, input_gradients);
@@ -113,13 +113,13 @@ GRADIENT(sub_)
     return gradient_sub(call, arguments, outputs, output_gradients, input_gradients);
 }
 
-/* Self is a copy of what it was before. */
+/* The saved self is a copy from before the change. */
 GRADIENT(mul_)
 {
     return gradient_mul(call, arguments, outputs, output_gradients, input_gradients);
 }
 
-/* As for div, with a / b at hand: it is the result. */
+/* As for div; a / b is the result. */
 GRADIENT(div_)
 {
     shoal_tensor *b = arguments[1].as.tensor;
@@ -135,7 +135,7 @@ GRADIENT(div_)
 
 /* Reductions ------------------------------------------------------------------------------------------- */
 
-/* The gradient of a sum, as often as there were terms. */
+/* The gradient of a sum, broadcast to all its terms. */
 static shoal_tensor *spread(shoal_tensor *gradient, const shoal_tensor *self, const shoal_value *dims)
 {
     int64_t shape[SHOAL_MAX_DIMS];
@@ -160,9 +160,9 @@ GRADIENT(mean)
 {
     const shoal_tensor *self = arguments[0].as.tensor;
     shoal_tensor *gradient = output_gradients[0];
-    /* A mean of no terms has no inputs to flow to. */
+    /* A mean of no terms has no elements that need a gradient. */
     int64_t n_terms = self->count > 0 ? self->count / gradient->count : 1;
-    /* In the accumulation type: the number of terms is soon more than f16 and bf16 can count. */
+    /* In the accumulation type, because the number of terms may be too large for f16 and bf16. */
     gradient = shoal_to_dtype(gradient, dtype_rows[self->dtype].accumulation);
     gradient = shoal_to_dtype(shoal_div_scalar(gradient, (double)n_terms), self->dtype);
     input_gradients[0] = spread(gradient, self, &arguments[1]);

@@ -25,7 +25,7 @@ static shoal_tensor *join_with_zeros(shoal_tensor *const *outputs, shoal_tensor 
     return total;
 }
 
-/* The pieces tell their sizes themselves, so every way of splitting comes here. */
+/* For every way of splitting: the sizes are those of the pieces. */
 static shoal_tensor *join_pieces(shoal_tensor *const *outputs, shoal_tensor *const *gradients,
                                  size_t n_pieces, const shoal_tensor *self, int64_t dim)
 {

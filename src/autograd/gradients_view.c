@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gradients of views. What a view left out gets zeros; what it shows several times gets the sum. A gradient
- * that is itself a view of the incoming one is fine: nobody may write into a gradient that is on its way (hooks are
- * checked), and what a leaf keeps is copied if it is shared.
+ * Gradients of views. Elements that are not in the view get zeros; elements that are in it several times get the sum. A
+ * gradient may itself be a view of the incoming one: nobody may write to a gradient during the backward pass (hooks are
+ * checked), and a leaf copies what it keeps if the memory is shared.
  */
 #include "autograd/gradients.h"
 #include "base/error.h"
@@ -74,7 +74,7 @@ GRADIENT(select)
 
 /* Strided views ---------------------------------------------------------------------------------------- */
 
-/* The dimension to take apart: with the fewest steps, but not one that does nothing. */
+/* The dimension to split: the smallest one with more than one index. */
 static int choose_dim(const struct layout *layout)
 {
     int chosen = 0;
@@ -86,8 +86,8 @@ static int choose_dim(const struct layout *layout)
 }
 
 /*
- * Adds the gradient to the elements of `total` that the layout shows. An in-place addition wants every element
- * once, so a layout that may show one twice is taken apart; each part has one dimension fewer.
+ * Adds the gradient to the elements of `total` that are in the layout. An in-place addition needs every element only
+ * once, so a layout that may contain one twice is split; each part has one dimension fewer.
  */
 static void add_strided(shoal_tensor *total, shoal_tensor *gradient, const struct layout *layout)
 {
@@ -119,7 +119,7 @@ GRADIENT(as_strided)
     if (!self->is_contiguous) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "the gradient is supported for contiguous tensors only");
     }
-    /* The offset counts from the storage's start, where self may begin later. */
+    /* The offset counts from the start of the storage; self may begin later. */
     layout.offset -= self->layout.offset;
     TRY(layout_extent(layout.n_dims, layout.shape, layout.strides, layout.offset, &first, &end));
     if (first != end && (first < 0 || end > self->count)) {

@@ -24,7 +24,7 @@ static void hook_unref(shoal_hook *hook)
     }
 }
 
-/* It is on no list any more. */
+/* For a hook that is in no list any more. */
 static void end_hook(shoal_hook *hook)
 {
     if (hook->function.release) {
@@ -33,7 +33,7 @@ static void end_hook(shoal_hook *hook)
     hook_unref(hook);
 }
 
-/* The list is empty before functions of others run: they may come back here. */
+/* Empties the list before it calls release functions, because these may change the list again. */
 void hook_list_clear(struct hook_list *list)
 {
     shoal_hook *hook = list->first;
@@ -115,7 +115,7 @@ shoal_status hook_check_unchanged(const shoal_tensor *gradient, uint64_t version
 
 shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradient)
 {
-    /* Hooks that are added on the way run the next time. */
+    /* Hooks that are added meanwhile run the next time. */
     const shoal_hook *last = list->last;
     shoal_status status = SHOAL_OK;
     list->n_running++;

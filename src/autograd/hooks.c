@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Hooks on the gradients of tensors: which list they go to. Hooks for the end of a backward are in backward.c. */
+/* Adds hooks on the gradients of tensors to the right list. Hooks for the end of a backward pass are in backward.c. */
 #include "autograd/hooks.h"
 
 #include "autograd/leaf.h"
@@ -8,7 +8,7 @@
 #include "tensor/handle.h"
 #include "tensor/scope.h"
 
-/* A hook that no backward can come to would be forgotten in silence. */
+/* A hook that no backward pass can reach is an error, because it would silently never run. */
 static shoal_status check_will_run(const shoal_tensor *tensor)
 {
     const struct node_output *output = history_output(tensor);

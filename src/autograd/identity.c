@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One node around many tensors. Its outputs look at the storages of its inputs, so they count as views: what
- * is changed in place through one of them would not be seen by its input.
+ * One node for several tensors. Its outputs share the storages of its inputs, so they count as views: an in-place
+ * change of an output would not be recorded for the input.
  */
 #include "autograd/identity.h"
 
@@ -19,7 +19,7 @@ struct identity_node {
     struct node node; /* first: a node's address is this one's */
     shoal_identity_hook hook;
     void *context;
-    hook_release release; /* of the context; NULL: nobody asks, or it is not ours yet */
+    hook_release release; /* of the context; NULL: none, or the context is still the caller's */
 };
 
 static const char *name_identity(const struct node *node)
@@ -27,7 +27,7 @@ static const char *name_identity(const struct node *node)
     return "identity";
 }
 
-/* What the hook is shown; it may replace the tensors, but not write into them. */
+/* A gradient that the hook gets. It may replace the tensor, but not write to it. */
 struct shown {
     shoal_tensor *gradient;
     uint64_t version;
@@ -77,7 +77,7 @@ static void release_identity(struct node *node)
 static const struct node_kind identity_kind = {
     .tape = &autograd_tape, .name = name_identity, .backward = run_identity, .release = release_identity};
 
-/* Fills the node; outputs[i] is a new tensor with one reference, or NULL where the input is handed through. */
+/* Fills in the node. outputs[i] is a new tensor with one reference, or NULL if the output is the input itself. */
 static shoal_status wrap_inputs(struct node *node, shoal_tensor *const *inputs, shoal_tensor **outputs)
 {
     for (size_t i = 0; i < node->n_inputs; i++) {
@@ -95,7 +95,7 @@ static shoal_status wrap_inputs(struct node *node, shoal_tensor *const *inputs, 
     return SHOAL_OK;
 }
 
-/* With room in the scope: nothing can fail any more. */
+/* The scope has room, so this cannot fail. */
 static void hand_over(struct node *node, shoal_tensor *const *inputs, shoal_tensor **outputs)
 {
     node_number(node);

@@ -12,7 +12,7 @@
 struct identity_hook {
     shoal_identity_hook function; /* NULL: none */
     void *context;
-    hook_release release; /* NULL: nobody asks */
+    hook_release release; /* NULL: none */
 };
 
 /* shoal_identity. If nothing was recorded, because no gradient is wanted or the call failed, the context stays

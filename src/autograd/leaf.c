@@ -2,9 +2,8 @@
 /*
  * Leaves and their gradients.
  *
- * A leaf keeps its gradient as a view without history of its own making. If it kept the tensor it was given,
- * that tensor could later be changed in place under recording, and leaf, gradient and record would keep each
- * other alive.
+ * A leaf keeps its gradient as a view without history, which it makes itself. If it kept the tensor that it was given,
+ * that tensor could later get a history by an in-place op, and leaf, gradient and record would keep each other alive.
  */
 #include "autograd/leaf.h"
 
@@ -130,7 +129,7 @@ shoal_tensor *shoal_grad(const shoal_tensor *leaf)
     struct leaf *history = handle_is_alive(leaf) ? leaf_of(leaf) : NULL;
     struct op_tracer *tracer = history ? op_capture_running() : NULL;
     shoal_status status = SHOAL_OK;
-    if (tracer) { /* a step that asks may do something else where there is one */
+    if (tracer) { /* what the step does may depend on whether there is a gradient */
         status = tracer->capture->note_leaf(tracer, (shoal_tensor *)leaf);
     }
     if (status != SHOAL_OK) {

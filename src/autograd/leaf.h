@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The history of a leaf: a tensor that no recorded operation made and whose gradient is wanted. */
+/* The history of a leaf: a tensor that requires a gradient and was not made by a recorded op. */
 #ifndef AUTOGRAD_LEAF_H
 #define AUTOGRAD_LEAF_H
 
@@ -7,18 +7,18 @@
 
 #include "autograd/node.h"
 
-struct leaf_visit; /* backward.c: what a running backward knows of a leaf */
+struct leaf_visit; /* walk.c: what a running backward pass knows of a leaf */
 
 struct leaf {
     struct history history;          /* first: found from the tensor's pointer */
     shoal_tensor *gradient;          /* one reference; a view without history; NULL: none */
-    struct hook_list gradient_hooks; /* see the sum of one backward before it is added */
+    struct hook_list gradient_hooks; /* get the sum of one backward pass before it is added */
     struct hook_list accumulated_hooks;
-    struct leaf_visit *visits; /* one per running backward that leads to it */
-    uint64_t n_failures;       /* backwards that led to it and failed before they got there */
+    struct leaf_visit *visits; /* one per running backward pass that leads to it */
+    uint64_t n_failures;       /* backward passes that led to it and failed before they reached it */
 };
 
-/* NULL when the tensor is no leaf that wants a gradient. */
+/* NULL if the tensor is not a leaf that requires a gradient. */
 static inline struct leaf *leaf_of(const shoal_tensor *tensor)
 {
     return history_is_leaf(tensor) ? (struct leaf *)history_of(tensor) : NULL;
@@ -30,11 +30,11 @@ shoal_status leaf_create(shoal_tensor *tensor);
 /* Keeps `gradient` (its storage, not the tensor) as the gradient; NULL removes it. */
 shoal_status leaf_keep_gradient(struct leaf *leaf, shoal_tensor *gradient);
 
-/* Puts back what leaf->gradient was before, the same tensor, whose reference is taken over; NULL: none. Not for a
-   leaf that is no leaf any more: then the reference is given up. */
+/* Restores an earlier value of leaf->gradient, the tensor itself (NULL: none), and takes over the reference. If
+   the tensor is no longer a leaf, only drops the reference. */
 void leaf_put_back_gradient(shoal_tensor *tensor, shoal_tensor *gradient);
 
-/* A tensor over the same storage that is outside the record; one reference, the caller's. */
+/* Makes a tensor over the same storage that is not recorded; gives the caller one reference. */
 shoal_status leaf_detach(shoal_tensor *tensor, shoal_tensor **detached_out);
 
 #endif

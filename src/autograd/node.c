@@ -2,8 +2,8 @@
 /*
  * Nodes of the record.
  *
- * Destroying a node drops its edges, which may destroy older nodes, and so on for as long as the record is
- * deep; so dying nodes wait in a list of the thread and the outermost node_unref empties it.
+ * Freeing a node drops its edges, which may free older nodes, and so on. Records are too deep for recursion, so nodes
+ * to be freed wait in a list of the thread, which the outermost node_unref empties.
  */
 #include "autograd/node.h"
 
@@ -54,7 +54,7 @@ shoal_status history_check_current(const shoal_tensor *tensor)
 
 /* Nodes ------------------------------------------------------------------------------------------------ */
 
-/* The place in the record of the next node. One counter for the process: graphs may join. */
+/* The place in the record of the next node. There is one counter for the process, because records may be joined. */
 static _Atomic uint64_t next_number = 1;
 
 static _Thread_local struct node *dying;
@@ -65,7 +65,7 @@ static size_t align_up(size_t bytes)
     return (bytes + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
 }
 
-/* SIZE_MAX when there is too much to be addressed. */
+/* SIZE_MAX if that is more than can be addressed. */
 static size_t count_bytes(size_t count, size_t element_bytes)
 {
     size_t bytes;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Activation checkpointing: a node that keeps its inputs and a function instead of what happened in between.
+ * Activation checkpointing: a node that keeps its inputs and a function instead of intermediate results.
  *
  *   forward   the function runs with gradients off; its outputs become outputs of one node
- *   backward  the function runs again with gradients on, over new leaves that look at the saved inputs; a
- *             backward inside the running one gives the gradients of those leaves, which are the inputs', and
- *             adds to the gradients of other leaves that the function uses
+ *   backward  the function runs again with gradients on, over new leaves that share the memory of the saved inputs. A
+ *             backward pass inside the running one computes the gradients of these leaves, which are those of the
+ *             inputs, and adds to the gradients of other leaves that the function uses
  *
  * The node is recorded even if no input needs a gradient, because only the second run shows what the function
  * uses besides its inputs.
@@ -27,7 +27,7 @@ struct recompute_node {
     struct node node; /* first: a node's address is this one's */
     shoal_recompute_function function;
     void *context;
-    void (*free_context)(void *context); /* NULL: none, or not ours yet */
+    void (*free_context)(void *context); /* NULL: none, or the context is still the caller's */
 };
 
 /* The second run --------------------------------------------------------------------------------------- */
@@ -63,8 +63,8 @@ static shoal_tensor **make_list(size_t count)
     return list;
 }
 
-/* While a step is captured: what the second run computes from its inputs stays behind the gradients that it is for. Otherwise a
-   pass could move it into the forward, and all that recomputation saves would be kept again. */
+/* In a capture: makes an input of the second run depend on the gradients that the run is for. Otherwise a graph
+   pass could move the second run into the forward pass, and no memory would be saved. */
 static shoal_status hold_back(const struct node *node, shoal_tensor *const *gradients, shoal_tensor **input)
 {
     shoal_value result;
@@ -133,7 +133,7 @@ static shoal_status call_function(const struct recompute_node *recompute, shoal_
         recompute->function(recompute->context, inputs, node->n_inputs, outputs, node->n_outputs));
 }
 
-/* In a scope of its own inside the node's. */
+/* Runs in a scope of its own inside the node's. */
 static shoal_status run_again(struct node *node, const bool *needs_gradient, shoal_tensor *const *gradients,
                               struct rerun *rerun)
 {
@@ -150,7 +150,7 @@ static shoal_status run_again(struct node *node, const bool *needs_gradient, sho
         request.n_roots = rerun->n_roots;
         TRY(backward_run(&request));
     }
-    /* The leaves die with this scope, their gradients must not. */
+    /* The leaves end with this scope, but their gradients are still needed. */
     for (size_t i = 0; i < node->n_inputs; i++) {
         rerun->inputs[i] = rerun->inputs[i] ? shoal_tensor_ref(shoal_grad(rerun->inputs[i])) : NULL;
     }
@@ -187,7 +187,7 @@ static const struct node_kind recompute_kind = {
 
 /* The first run ---------------------------------------------------------------------------------------- */
 
-/* An output of ours for one of the function's. What existed before the call is only looked at. */
+/* Makes an output of the node from an output of the function. One that existed before the call counts as a view. */
 static shoal_status wrap_output(shoal_tensor *made, size_t index, shoal_tensor **output_out)
 {
     if (!made) {
@@ -198,7 +198,7 @@ static shoal_status wrap_output(shoal_tensor *made, size_t index, shoal_tensor *
     return SHOAL_OK;
 }
 
-/* In a scope of its own: `outputs` are new tensors, each with one reference, outside any scope. */
+/* Runs in a scope of its own. `outputs` are new tensors with one reference each, which no scope owns. */
 static shoal_status run_first(const struct recompute_node *recompute, shoal_tensor *const *inputs,
                               shoal_tensor **outputs)
 {
@@ -234,7 +234,7 @@ static shoal_status run_in_scope(const struct recompute_node *recompute, shoal_t
     return shoal_scope_end();
 }
 
-/* With room in the scope: nothing can fail any more. */
+/* The scope has room, so this cannot fail. */
 static void hand_over(struct node *node, shoal_tensor *const *outputs)
 {
     bool has_grad = shoal_scope_has_grad();
@@ -274,7 +274,7 @@ static shoal_status check_call(shoal_recompute_function function, shoal_tensor *
     return n_outputs > 0 ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "n_outputs is 0");
 }
 
-/* Outputs are written to a list of ours first: the caller's may be the list of inputs. */
+/* Outputs are written to a separate list first, because the caller's may be the list of inputs. */
 static shoal_status call_first(struct recompute_node *recompute, shoal_tensor *const *inputs,
                                shoal_tensor **outputs)
 {
@@ -314,7 +314,7 @@ shoal_status shoal_recompute(shoal_recompute_function function, void *context,
         status = call_first(recompute, inputs, outputs);
     }
     if (status == SHOAL_OK) {
-        /* From here on the context is the node's, which goes at once if no output needs it. */
+        /* From here on the node owns the context. It is freed at once if no output needs the node. */
         recompute->free_context = free_context;
         for (size_t i = 0; i < n_outputs; i++) {
             outputs_out[i] = outputs[i];

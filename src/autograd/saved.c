@@ -53,7 +53,7 @@ static shoal_status restore_data(const struct saved_tensor *saved, shoal_tensor 
     return tensor_create(storage_ref(saved->storage), saved->dtype, &saved->layout, tensor_out);
 }
 
-/* Strides and offset are the saved tensor's too: gradients of views look at them. */
+/* A tensor without data. It also has the strides and offset of the saved one, which gradients of views need. */
 static shoal_status make_stand_in(const struct saved_tensor *saved, shoal_tensor **tensor_out)
 {
     const struct layout *layout = &saved->layout;

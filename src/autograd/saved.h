@@ -8,9 +8,9 @@
 
 #include "tensor/tensor.h"
 
-/* What is kept of a tensor: always how it looked; its storage only where the data is needed. */
+/* What is kept of a tensor: always dtype and layout; the storage only if the data is needed. */
 struct saved_tensor {
-    struct storage *storage; /* one reference; NULL: shape only, or already given back */
+    struct storage *storage; /* one reference; NULL: shape only, or already released */
     uint64_t version;        /* of the storage, when it was saved */
     size_t storage_bytes;
     struct layout layout;
@@ -20,21 +20,21 @@ struct saved_tensor {
 
 void saved_note(struct saved_tensor *saved, const shoal_tensor *tensor);
 
-/* After saved_note: keeps the data too, in its current version. */
+/* Call after saved_note: also keeps the data, in its present version. */
 void saved_keep_data(struct saved_tensor *saved, struct storage *storage);
 
-/* The data kept, if any, may have changed until now. */
+/* From now on the data, if it is kept, must not change: notes its present version. */
 void saved_update_version(struct saved_tensor *saved);
 void saved_release(struct saved_tensor *saved);
 
 /*
- * The tensor again, owned by the innermost scope: outside the record, over the same storage. Where no data was
- * kept it is a stand-in on the meta device: a shape whose data nobody can touch. SHOAL_ERR_STATE, with both
- * versions, when the data was changed since. Callers put the tensor's name in front of the error.
+ * Makes a tensor over the saved storage, which is not recorded and belongs to the innermost scope. If no data was kept,
+ * makes a tensor on the meta device instead: a shape without data. SHOAL_ERR_STATE, with both versions, if the data was
+ * changed since. The caller adds the name of the tensor to the text.
  */
 shoal_status saved_restore(const struct saved_tensor *saved, shoal_tensor **tensor_out);
 
-/* SHOAL_ERR_INVALID when `tensor` differs from the saved one in dtype, shape or device. Callers name it. */
+/* SHOAL_ERR_INVALID if `tensor` differs from the saved one in dtype, shape or device. The caller adds its name. */
 shoal_status saved_check_like(const struct saved_tensor *saved, const shoal_tensor *tensor);
 
 #endif

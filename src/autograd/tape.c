@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Recording operations: what the dispatcher calls around a kernel (op/tape.h), and the way back through a
- * recorded operation.
+ * Records ops: what the dispatcher calls around a kernel (op/tape.h), and the backward pass through a recorded op.
  *
- * Everything that can fail, and every copy of data that the kernel is about to overwrite, happens in prepare.
- * An op that cannot be differentiated is refused there, so that no gradient is ever dropped silently.
+ * Everything that can fail happens in prepare, and so does every copy of data that the kernel is about to overwrite. An
+ * op that cannot be differentiated is refused there, so that no gradient is lost silently.
  */
 #include "autograd/tape.h"
 
@@ -31,14 +30,14 @@ struct note {
 struct tape_entry {
     struct node node; /* first: a node's address is the entry's */
     const shoal_op *op;
-    /* One per parameter. Numbers and strings are copies at the end of the block; tensors are the node's
-       inputs, counted over the parameters, and filled in when backward comes. */
+    /* One per parameter. Numbers and strings are copied to the end of the block. Tensors are the node's inputs, in the
+       order of the parameters, and are filled in during the backward pass. */
     shoal_value arguments[OP_MAX_PARAMS];
     bool saves_result;
     struct note note;
 };
 
-/* Of the kernel that ran last, and of the call whose gradient function runs. */
+/* `made` by the kernel that ran last; `walked` is that of the call whose gradient function is running. */
 static _Thread_local struct note made;
 static _Thread_local struct note walked;
 
@@ -60,7 +59,7 @@ static bool is_tensor_param(const struct op_param *param)
            param->type == OP_PARAM_TENSORS;
 }
 
-/* How many of the node's inputs belong to a parameter; an absent "tensor?" has its place too. */
+/* How many of the node's inputs belong to a parameter; an absent "tensor?" counts as one. */
 static size_t count_param_tensors(const struct op_param *param, const shoal_value *value)
 {
     if (param->type == OP_PARAM_TENSORS) {
@@ -85,7 +84,7 @@ static shoal_status name_argument(shoal_status status, const struct op_param *pa
                                            : error_prefix(status, "%s", param->name);
 }
 
-/* Bytes behind a value, in whole int64_t. */
+/* The bytes that a value points to, rounded up to whole int64_t. */
 static size_t count_value_bytes(const shoal_value *value)
 {
     size_t bytes = 0;
@@ -103,7 +102,7 @@ static struct closable *group_closable(const shoal_value *value)
     return (struct closable *)value->as.group;
 }
 
-/* The value with what it points at copied to `place`; returns the place behind it. */
+/* Copies a value, and what it points to, to `place`; returns the address after it. */
 static char *copy_value(shoal_value *copy, const shoal_value *value, char *place)
 {
     *copy = *value;
@@ -173,7 +172,7 @@ static shoal_status check_arguments(const shoal_op *op, const shoal_value *argum
     return SHOAL_OK;
 }
 
-/* An op may hand an argument through (contiguous of a contiguous tensor): that is no step of the record. */
+/* Whether an output is an argument itself, as `contiguous` of a contiguous tensor: that is not recorded. */
 static bool is_handed_through(const shoal_op *op, const shoal_value *arguments, const shoal_tensor *output)
 {
     /* A new tensor has one owner, an argument at least two: most outputs need no search. */
@@ -191,7 +190,7 @@ static bool is_handed_through(const shoal_op *op, const shoal_value *arguments, 
     return false;
 }
 
-/* A view as a dtype that has no gradients, of memory that needs one: the gradient would end here unseen. */
+/* Whether an output is a view, as a dtype without gradients, of memory that needs one: the gradient would be lost. */
 static bool hides_gradient(const shoal_op *op, const shoal_value *arguments, const shoal_tensor *output)
 {
     bool is_view = (op->flags & SHOAL_OP_VIEW) != 0 && arguments[0].kind == SHOAL_VALUE_TENSOR;
@@ -199,7 +198,7 @@ static bool hides_gradient(const shoal_op *op, const shoal_value *arguments, con
     return self && self->history && self->dtype != output->dtype;
 }
 
-/* Counts the outputs that will have a gradient; refuses what cannot have one but should. */
+/* Counts the outputs that will have a gradient. It is an error if one cannot have a gradient but should. */
 static shoal_status count_recorded(const shoal_op *op, const shoal_value *arguments,
                                    shoal_tensor *const *outputs, size_t n_outputs, size_t *n_recorded_out)
 {
@@ -254,7 +253,7 @@ static bool is_overwritten(const shoal_op *op, const shoal_value *arguments, con
     return false;
 }
 
-/* True when a gradient function will read what is saved so: that of this call, for a parameter that needs it. */
+/* Whether the gradient function of this call will read a tensor that is saved like this. */
 static bool is_wanted(const shoal_op *op, const shoal_value *arguments, const struct op_saving *saving)
 {
     int saved_for = saving->saved_for;
@@ -281,7 +280,7 @@ static shoal_status save_input(struct tape_entry *entry, const shoal_value *argu
     struct saved_tensor *saved = &entry->node.inputs[input].saved;
     node_set_input(&entry->node, input, tensor);
     if (param == 0 && (op->flags & SHOAL_OP_OVERWRITES) != 0) {
-        /* What was there before does not matter, and must not be kept alive by a buffer that is used again. */
+        /* The old values do not matter. Without this, a buffer that is reused would keep their whole record alive. */
         node_drop_edge(&entry->node, input);
     }
     if (!is_wanted(op, arguments, &op->params[param].saving)) {
@@ -310,14 +309,14 @@ static shoal_status save_arguments(struct tape_entry *entry, const shoal_value *
     return SHOAL_OK;
 }
 
-/* The way back ----------------------------------------------------------------------------------------- */
+/* The backward pass ------------------------------------------------------------------------------------ */
 
 static const char *name_entry(const struct node *node)
 {
     return ((const struct tape_entry *)node)->op->name;
 }
 
-/* The tensors of one parameter again, the first of them input `first` of the node. */
+/* Restores the tensors of one parameter; the first of them is input `first` of the node. */
 static shoal_status restore_param(const struct tape_entry *entry, size_t param, size_t first,
                                   shoal_value *value)
 {
@@ -470,7 +469,7 @@ static void commit(struct tape_entry *entry, shoal_tensor *const *outputs, size_
             node_attach(node, i, outputs[i]);
         }
         if (node->outputs[i].is_recorded && op_is_in_place(entry->op)) {
-            /* Views of the storage that are outside the record must not be used as if nothing had happened. */
+            /* From now on, views of the storage that are not recorded are refused (op_check_current). */
             atomic_store(&outputs[i]->storage->has_history, true);
         }
     }

@@ -10,8 +10,9 @@
 extern const struct op_tape autograd_tape;
 
 /*
- * What a kernel notes of its call for its gradient function: which call of the thing at `place` it was, from 1. Made
- * by kernels while they run; read, for the same place, while the gradient function of that call runs. 0: none.
+ * A kernel may leave a number for its gradient function: which call on the object at `place` it was, from 1 (a
+ * collective on a group). The kernel calls tape_note while it runs. The gradient function of the same call gets the
+ * number from tape_noted; 0 if there is none for this place.
  */
 void tape_note(const void *place, uint64_t number);
 uint64_t tape_noted(const void *place);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Walking the record. A walk first collects every node its roots lead to, newest first, and counts how often each leaf
- * is met; nothing has changed by then and most errors are found. Then it visits the nodes in that order:
+ * Walks the record. A walk first collects every node that its roots lead to, newest first, and counts how many edges
+ * lead to each leaf. Most errors are found before anything has changed. Then it visits the nodes in that order:
  *
  *     hooks of the outputs -> gradient function -> add to what flows into older nodes and leaves
  *
- * All who use a tensor are newer than the node that made it, so when a node's turn comes its gradients are
- * complete. A leaf is complete when the last node that leads to it was visited or passed over; its sum is
- * then added to its gradient at once, while older nodes are still to come.
+ * All nodes that use a tensor are newer than the node that made it, so a node's gradients are complete when it is
+ * visited. A leaf is complete when the last node that leads to it was visited or skipped. Its sum is then added to its
+ * gradient at once, before older nodes are visited.
  *
- * What a walk knows of a node or leaf hangs on it in a list with one entry per walk: they nest.
+ * Walks may run inside each other, so a node or leaf has a list with an entry for each walk.
  */
 #include "autograd/walk.h"
 
@@ -24,8 +24,8 @@
 
 /* A gradient that is being summed. */
 struct slot {
-    shoal_tensor *sum; /* one reference; NULL: nothing came yet */
-    bool is_ours;      /* made by adding: nobody else has it */
+    shoal_tensor *sum; /* one reference; NULL: nothing has arrived yet */
+    bool is_ours;      /* made by adding: nobody else uses it */
 };
 
 struct node_visit {
@@ -41,7 +41,7 @@ struct leaf_visit {
     struct leaf_visit *newer; /* neighbours in walk->leaves */
     struct leaf_visit *older;
     shoal_tensor *tensor; /* one reference */
-    size_t n_expected;    /* edges to it that were not yet visited or passed over */
+    size_t n_expected;    /* edges to it whose nodes were not visited or skipped yet */
     struct slot slot;
 };
 
@@ -214,7 +214,7 @@ static shoal_status reach_leaf(struct walk *walk, shoal_tensor *tensor)
 {
     struct leaf *leaf = leaf_of(tensor);
     if (!leaf) {
-        /* It no longer wants a gradient. */
+        /* It no longer requires a gradient. */
         return SHOAL_OK;
     }
     struct leaf_visit *visit = find_leaf_visit(walk, tensor);
@@ -271,7 +271,7 @@ shoal_status walk_collect(struct walk *walk)
 
 /* Leaves ----------------------------------------------------------------------------------------------- */
 
-/* The innermost scope takes a failure, if there is one, with its text, and is closed. */
+/* Ends the innermost scope; a failure becomes its error. */
 static shoal_status end_scope(shoal_status status)
 {
     if (status != SHOAL_OK) {
@@ -281,8 +281,8 @@ static shoal_status end_scope(shoal_status status)
 }
 
 /*
- * True when only we, and perhaps the innermost scope, can reach the tensor's memory: then it can become a
- * gradient as it is.
+ * Whether only this code, and perhaps the innermost scope, holds the tensor's memory: then it can become a gradient
+ * without a copy.
  */
 static bool is_exclusive(const shoal_tensor *tensor)
 {
@@ -328,7 +328,7 @@ static shoal_status settle_leaf(struct leaf_visit *visit)
     return hook_list_run_leaf(&leaf->accumulated_hooks, visit->tensor);
 }
 
-/* One edge fewer leads to the leaf; the last one completes it. */
+/* Counts an edge to the leaf as done; the last one completes the leaf. */
 static shoal_status pass_leaf(struct walk *walk, shoal_tensor *tensor)
 {
     struct leaf_visit *visit = find_leaf_visit(walk, tensor);
@@ -350,7 +350,7 @@ static shoal_status pass_leaf(struct walk *walk, shoal_tensor *tensor)
 
 /* Visiting --------------------------------------------------------------------------------------------- */
 
-/* Where the gradient of an input is summed; NULL: nobody wants it. */
+/* Where the gradient of an input is summed; NULL: it is not needed. */
 static struct slot *find_slot(const struct walk *walk, const struct node_input *input)
 {
     if (input->node) {
@@ -376,7 +376,7 @@ static shoal_status deliver(const struct walk *walk, const struct node *node, sh
     return SHOAL_OK;
 }
 
-/* Inside the node's scope. */
+/* Runs in the node's scope. */
 static shoal_status propagate(const struct walk *walk, const struct node_visit *visit)
 {
     struct node *node = visit->node;
@@ -416,7 +416,7 @@ static bool has_gradient(const struct node_visit *visit)
     return false;
 }
 
-/* A node that no gradient reached is passed over: only its leaves hear of it. */
+/* A node that no gradient has reached is skipped; only its edges to leaves are counted. */
 static shoal_status visit_node(struct walk *walk, struct node_visit *visit)
 {
     struct node *node = visit->node;
@@ -427,7 +427,7 @@ static shoal_status visit_node(struct walk *walk, struct node_visit *visit)
         if (status != SHOAL_OK) {
             return error_prefix(status, "gradient of %s", node->kind->name(node));
         }
-        /* Before leaves are settled: what is ours alone by then need not be copied. */
+        /* Before leaves are completed, so that gradients which nobody else holds need no copy. */
         for (size_t i = 0; i < node->n_outputs; i++) {
             slot_clear(&visit->slots[i]);
         }

@@ -12,7 +12,7 @@
 struct node_visit;
 struct leaf_visit;
 
-/* Zeroed except for the request, which must outlive it. */
+/* Begins with zeros, except for the request, which must outlive the walk. */
 struct walk {
     const struct backward_request *request;
     struct node_visit **order; /* newest first; NULL once visited */
@@ -28,12 +28,12 @@ struct walk {
 /* Finds all nodes and leaves. On failure nothing has changed; walk_end is still needed. */
 shoal_status walk_collect(struct walk *walk);
 
-/* What flows into a root. In a scope. */
+/* Sets the gradient of a root. Call it in a scope. */
 shoal_status walk_seed(struct walk *walk, size_t root, shoal_tensor *gradient);
 
 shoal_status walk_visit(struct walk *walk);
 
-/* Forgets everything; `consumes`: the nodes that were not visited are used up too. */
+/* Frees the walk. `consumes`: nodes that were not visited also count as used. */
 void walk_end(struct walk *walk, bool consumes);
 
 #endif

@@ -352,7 +352,7 @@ SCOPED_TEST(end_hooks_run_after_all_nodes)
     CHECK_OK(shoal_backward(sum_all(y), NULL));
     CHECK_STRING(journal.text, "lbcd");
     CHECK_STATUS(shoal_on_backward_end(note_end, &at_end), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("no backward is running");
+    CHECK_ERROR_TEXT("no backward pass is running");
     CHECK_STATUS(shoal_on_backward_end(NULL, NULL), SHOAL_ERR_INVALID);
 }
 
@@ -375,7 +375,7 @@ SCOPED_TEST(end_hooks_report)
     shoal_tensor *y = shoal_neg(x);
     CHECK_OK(shoal_on_gradient(y, ask_for_failure, name, NULL));
     CHECK_STATUS(shoal_backward(sum_all(y), NULL), SHOAL_ERR_CANCELLED);
-    CHECK_ERROR_TEXT("a hook for the end of backward: end of it");
+    CHECK_ERROR_TEXT("a hook for the end of the backward pass: end of it");
     CHECK_DOUBLE(grad_at(x, 0), -1);
 }
 
