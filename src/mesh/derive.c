@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Meshes made of meshes: slice, flatten, unflatten, concatenate. Each plans dimensions; mesh_intern does the rest. */
+/* Makes meshes from meshes: slice, flatten, unflatten, concatenate. Each plans dimensions; mesh_intern does the
+   rest. */
 #include <stdint.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ static shoal_status check_arguments(const char *what, const shoal_mesh *mesh, sh
     return SHOAL_OK;
 }
 
-/* A dimension that the mesh made so far can have next to the others. */
+/* Adds a dimension to the plan, if it is compatible with those it has. */
 static shoal_status add_dim(const char *what, struct mesh_plan *plan, const struct mesh_dim *dim)
 {
     if (plan->n_dims == SHOAL_MESH_MAX_DIMS) {
@@ -39,7 +40,7 @@ static shoal_status add_dim(const char *what, struct mesh_plan *plan, const stru
 
 /* Slice ------------------------------------------------------------------------------------------------ */
 
-/* Of the mesh, or, from the family's first, a flattened one. */
+/* Finds a dimension of the mesh by name. For the root of a family, also finds flattened meshes. */
 static shoal_status find_named(shoal_mesh *mesh, const char *name, const struct mesh_dim **dim_out)
 {
     int dim = mesh_dim_of(mesh, name);

@@ -110,7 +110,7 @@ bool mesh_line_equal(const struct mesh_line *a, const struct mesh_line *b)
     return true;
 }
 
-/* The higher one must count in whole turns of the lower one. */
+/* Digits do not overlap if the stride of the higher one is a multiple of the range of the lower one. */
 static bool digits_overlap(const struct mesh_digit *a, const struct mesh_digit *b)
 {
     const struct mesh_digit *high = a->stride > b->stride ? a : b;

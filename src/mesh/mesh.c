@@ -58,7 +58,7 @@ static shoal_status create_group(const struct mesh_family *family, const struct 
     return status;
 }
 
-/* Fills in a dimension of a new mesh; what it got is freed with the mesh. */
+/* Fills in a dimension of a new mesh. After a failure, what it has is freed with the mesh. */
 static shoal_status complete_dim(const struct mesh_family *family, const struct mesh_dim *plan, int index,
                                  struct mesh_dim *dim)
 {
@@ -151,7 +151,7 @@ shoal_mesh *mesh_find_flattened(struct mesh_family *family, const char *name)
     return mesh;
 }
 
-/* Under the family's lock: the name of a flattened mesh stands for one thing. */
+/* Under the family's lock: a name can belong to one flattened mesh only. */
 static shoal_status check_flattened_name(const struct mesh_family *family, const struct mesh_plan *plan)
 {
     const shoal_mesh *other = find_flattened(family, plan->dims[0].name);
@@ -204,7 +204,7 @@ shoal_status mesh_intern(struct mesh_family *family, const struct mesh_plan *pla
     shoal_mesh *mesh = NULL;
     TRY(find_or_list_locked(family, plan, is_flattened, &made, &mesh));
     if (!mesh) {
-        /* Groups are made without the lock; whoever was faster, one of the two is listed. */
+        /* Groups are made without the lock. If two threads make the same mesh, only the first is listed. */
         TRY(mesh_make(family, plan, &made));
         shoal_status status = find_or_list_locked(family, plan, is_flattened, &made, &mesh);
         if (made) {
@@ -383,7 +383,7 @@ static shoal_status check_ranks(const int *ranks, int n_ranks, int n_world_ranks
 
 /* Making the first mesh of a family -------------------------------------------------------------------- */
 
-/* A family whose first mesh has this shape; no mesh yet. ranks NULL: 0, 1, 2, ... */
+/* Makes a family without a mesh, for a first mesh of this shape. `ranks` NULL: 0, 1, 2, ... */
 static shoal_status begin_family(shoal_world *world, const char *device, const int *ranks, const int *shape,
                                  int n_dims, const char *const *names, struct mesh_family **family_out)
 {
@@ -425,7 +425,7 @@ static bool is_whole_world_in_order(const struct mesh_family *family)
     return true;
 }
 
-/* The plan's mesh becomes the first of the family, which is the handle's from now on. */
+/* Makes the first mesh of the family. From now on the family belongs to its handles. */
 static shoal_status finish_family(struct mesh_family *family, const struct mesh_plan *plan,
                                   shoal_mesh **mesh_out)
 {
@@ -469,7 +469,7 @@ shoal_status shoal_mesh_create(shoal_world *world, const char *device, const int
 
 /* From groups ------------------------------------------------------------------------------------------ */
 
-/* The group is the line along dimension `dim` that the caller is on. */
+/* Checks that the group consists of the ranks of the caller's line along the dimension. */
 static shoal_status check_group(const struct mesh_family *family, const struct mesh_dim *dim, int index,
                                 const shoal_group *group)
 {

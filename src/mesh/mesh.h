@@ -2,9 +2,9 @@
 /*
  * Meshes and their families.
  *
- * A family is the mesh that a call of create or from_group made, and all meshes derived from it since. Its meshes
- * differ in their dimensions, never change once they are listed, and live as long as the family. Handles are references
- * to the family.
+ * A family is a mesh that was made by shoal_mesh_create or from groups, and all meshes derived from it. Its meshes
+ * differ in their dimensions, do not change once they are listed, and live as long as the family. A handle is a
+ * reference to the family.
  */
 #ifndef MESH_MESH_H
 #define MESH_MESH_H
@@ -19,13 +19,13 @@
 #include "shoal/mesh.h"
 
 struct mesh_dim {
-    const char *name; /* NULL: none; a mesh's own, a plan's borrowed */
+    const char *name; /* NULL: none. A mesh owns it, a plan borrows it */
     struct mesh_line line;
-    /* A mesh's: a reference, NULL on ranks outside of the family. A plan's: borrowed, NULL: make it. */
+    /* In a mesh: a reference; NULL on ranks outside of the family. In a plan: borrowed; NULL: to be made. */
     shoal_group *group;
 };
 
-/* The dimensions that a mesh shall have. */
+/* The dimensions of a mesh that is to be found or made. */
 struct mesh_plan {
     int n_dims;
     struct mesh_dim dims[SHOAL_MESH_MAX_DIMS];
@@ -34,7 +34,7 @@ struct mesh_plan {
 struct shoal_mesh {
     struct mesh_family *family;
     struct shoal_mesh *next;
-    bool is_flattened; /* its name stands for it when the root is asked; under the family's lock */
+    bool is_flattened; /* the root finds it by the name of its dimension; under the family's lock */
     int n_dims;
     int n_ranks;
     int shape[SHOAL_MESH_MAX_DIMS];
@@ -45,11 +45,11 @@ struct mesh_family {
     struct owned owned; /* first: the world's list */
     _Atomic uint32_t references;
     shoal_world *world;
-    const char *device; /* of the table of devices */
+    const char *device; /* a name in the table of devices */
     pthread_mutex_t lock;
     struct shoal_mesh *meshes;
     struct shoal_mesh *root;
-    int position; /* the caller's; -1: not in it */
+    int position; /* the caller's; -1: the caller is not in the family */
     int n_ranks;
     int ranks[]; /* by position */
 };
@@ -64,16 +64,16 @@ shoal_status mesh_intern(struct mesh_family *family, const struct mesh_plan *pla
 /* The flattened mesh of that name, or NULL. */
 shoal_mesh *mesh_find_flattened(struct mesh_family *family, const char *name);
 
-/* Where the caller is; another place of the family on a rank outside of it, for what holds everywhere alike. */
+/* The caller's position; 0 on ranks outside of the family, for results that are the same for all ranks. */
 int mesh_position(const struct mesh_family *family);
 
-/* Checks a new name: there, printable, not too long. `what` and `index` say which it is. */
+/* Checks a new name: not NULL or empty, printable, not too long. `what` and `index` name it in the error. */
 shoal_status mesh_check_name(const char *name, const char *what, int index);
 
-/* An error for a name that no dimension has: lists those there are, and the nearest. */
+/* Sets the error for a name that no dimension has. The text lists the names, and the nearest one. */
 shoal_status mesh_fail_with_unknown_name(const shoal_mesh *mesh, const char *name);
 
-/* -1: none has it; no error is set. */
+/* The dimension of that name; -1 if there is none. Sets no error. */
 int mesh_dim_of(const shoal_mesh *mesh, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What can be asked of a mesh: sizes, names, coordinates, ranks, groups, text. */
+/* The properties of a mesh: sizes, names, coordinates, ranks, groups, text. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,8 @@ shoal_world *shoal_mesh_world(const shoal_mesh *mesh)
 
 /* Dimensions ------------------------------------------------------------------------------------------- */
 
-/* 0 to n_dims - 1, also for a dimension that counts from the end; -1, with the reason, for none. */
+/* Turns a dimension that may count from the end into 0 to n_dims - 1. If there is none, returns -1 and sets the
+   error. */
 static int find_dim(const shoal_mesh *mesh, int dim)
 {
     if (!mesh) {
@@ -136,7 +137,7 @@ static int origin(const shoal_mesh *mesh)
     return start;
 }
 
-/* A mesh that holds the whole family is the same array for everybody. */
+/* A mesh of all ranks of the family has the same ranks for every caller. Others depend on the caller's position. */
 static shoal_status check_has_ranks(const shoal_mesh *mesh)
 {
     if (mesh->family->position < 0 && mesh->n_ranks != mesh->family->n_ranks) {
@@ -145,7 +146,7 @@ static shoal_status check_has_ranks(const shoal_mesh *mesh)
     return SHOAL_OK;
 }
 
-/* The world rank at a place counted row-major. */
+/* The world rank at a place in row-major order. */
 static int rank_at_place(const shoal_mesh *mesh, int start, int place)
 {
     int position = start;
@@ -204,7 +205,7 @@ shoal_group *shoal_mesh_group_by_name(const shoal_mesh *mesh, const char *name)
     return group_of(flattened, 0);
 }
 
-/* Likeness and text ------------------------------------------------------------------------------------ */
+/* Equality and text ------------------------------------------------------------------------------------ */
 
 static bool names_equal(const char *a, const char *b)
 {
@@ -242,11 +243,11 @@ bool shoal_mesh_equal(const shoal_mesh *a, const shoal_mesh *b)
         strcmp(a->family->device, b->family->device) != 0 || a->n_dims != b->n_dims) {
         return false;
     }
-    /* On a rank outside it is the piece at position 0 that is compared. */
+    /* On a rank outside of the family, the part at position 0 is compared. */
     return (a->family->position < 0) == (b->family->position < 0) && dims_equal(a, b) && ranks_equal(a, b);
 }
 
-/* Text that goes on growing in thought when there is no more room. */
+/* Text that is cut when there is no more room, while its length is still counted. */
 struct writer {
     char *text;
     size_t bytes;
