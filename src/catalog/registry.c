@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * All ops there are: the rows of ops.def, then registered ones in order of registration. Append-only, so a
- * found op stays valid for ever and readers need no lock. It stands above all layers that have functions of rows.
+ * All ops: the rows of ops.def, then registered ones in the order of registration. Ops are only added, so an op that
+ * was found stays valid and readers need no lock. This layer is above all layers that contain functions of rows.
  */
 #include "shoal/op.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is done to all tensors of a tree. Replacing goes in three steps, so that a failure changes nothing: find every
- * place of every tensor, ask the function for each tensor, then put the answers in place, which cannot fail.
+ * Lists and replaces all tensors of a tree. Replacing takes three steps, so that a failure changes nothing: find every
+ * place of every tensor, call the function for each tensor, then put the results in place, which cannot fail.
  */
 #include <string.h>
 
@@ -153,7 +153,7 @@ static void end_plan(struct plan *plan)
     numbers_clear(&plan->numbers);
 }
 
-/* What the function gave is a leaf like the one it stands for. */
+/* The function's result must be a leaf. It requires a gradient if the tensor that it replaces did. */
 static shoal_status accept(struct subject *subject, shoal_tensor *given)
 {
     shoal_tensor *old = subject->entry.tensor;

@@ -28,10 +28,7 @@
 struct running {
     struct running *caller; /* the call inside which this one was made, on this thread */
     shoal_module *module;
-    /*
-     * Where the next module that it calls is looked for first, for the trace: among its children, and in a list of
-     * modules.
-     */
+    /* For the trace: where the search for the next module that it calls begins, among its children and in a list. */
     size_t next_child;
     size_t next_in_list;
 };
@@ -69,7 +66,7 @@ static shoal_status check_outputs(const shoal_forward_call *call)
     return SHOAL_OK;
 }
 
-/* To the caller's scope, all or none: there is room before the first goes. */
+/* Gives the outputs to the caller's scope, all or none: room for all is made first. */
 static shoal_status hand_over(const shoal_forward_call *call, shoal_tensor **outputs_out)
 {
     TRY(scope_reserve(scope_current()->parent, call->n_outputs));
@@ -144,9 +141,8 @@ static shoal_status name_failure(const shoal_module *module, shoal_status status
                                : error_prefix(status, "%s", module->type);
 }
 
-/*
- * Where the module is among the children of another, from *next on, which is moved behind it. False: it is none.
- */
+/* Looks for the module among the children of another, beginning with child *next, and sets *next to the child after it.
+   False: it is not a child. */
 static bool find_child(const shoal_module *parent, const shoal_module *module, size_t *next, size_t *at_out)
 {
     const struct slot_list *children = &parent->lists[SLOT_CHILD];
@@ -162,8 +158,9 @@ static bool find_child(const shoal_module *parent, const shoal_module *module, s
 }
 
 /*
- * The name of a child of the module that runs, or of a child's child, such as "h.3": blocks lie in lists, which nobody
- * calls. "": it is none. Children are mostly called in order, and few modules have more than one list.
+ * The name of a child of the running module, or of a child's child, such as "h.3": blocks are in lists, which are not
+ * called themselves. "": it is neither. The search is short, because children are mostly called in order and few
+ * modules have more than one list.
  */
 static void name_child(struct running *caller, const shoal_module *module, char *name, size_t bytes)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Values of others that live with a module. They are few: a list is searched. */
+/* Values that other code attaches to a module. They are few, so a list is searched. */
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -22,7 +22,7 @@ static void end_extra(struct module_extra extra)
     }
 }
 
-/* The list is whole before the value's own function runs: that may come back here. */
+/* Completes the list before it calls the value's function, because that may change the list again. */
 static void remove_extra(shoal_module *module, struct module_extra *extra)
 {
     struct module_extra old = *extra;
@@ -69,7 +69,7 @@ void *shoal_module_extra(const shoal_module *module, const void *key)
     return extra ? extra->value : NULL;
 }
 
-/* Newest first: later ones may lean on earlier ones. */
+/* Newest first: later ones may depend on earlier ones. */
 void module_clear_extras(shoal_module *module)
 {
     while (module->n_extras > 0) {

@@ -11,7 +11,7 @@ void module_hook_unref(shoal_module_hook *hook)
     }
 }
 
-/* Out of the list, which is whole before the user's function runs: that may come back here. */
+/* Removes a hook from the list before it calls the program's function, because that may change the list again. */
 static void drop_hook(shoal_module *module, size_t index)
 {
     shoal_module_hook *hook = module->hooks[index];
@@ -42,7 +42,7 @@ void module_hooks_drop_removed(shoal_module *module)
 
 void module_hooks_clear(shoal_module *module)
 {
-    /* Handles must not find the module any more, whatever the functions below do with them. */
+    /* From now on handles do not find the module, even if the functions that are called below use them. */
     for (size_t i = 0; i < module->n_hooks; i++) {
         module->hooks[i]->module = NULL;
     }

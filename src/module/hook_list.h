@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The list of a module's hooks. A hook is counted: the module's list holds one reference and the handle given to the
- * user another, so either may go first. While a call of the module is in progress the list only grows; hooks that are
- * removed then are marked, and leave it when the last such call has ended.
+ * The list of a module's hooks. A hook has a reference count: the module's list holds one reference and the program's
+ * handle another, so either may end first. While a call of the module is in progress, the list only grows; hooks that
+ * are removed then are marked, and leave it when the last such call has ended.
  */
 #ifndef MODULE_HOOK_LIST_H
 #define MODULE_HOOK_LIST_H
@@ -19,11 +19,11 @@ struct shoal_module_hook {
 
 void module_hook_unref(shoal_module_hook *hook);
 
-/* Ends the hooks that were removed during calls; none is in progress now. The caller holds a reference on the
+/* Drops the hooks that were removed during calls. Call it when no call is in progress, and with a reference on the
    module. */
 void module_hooks_drop_removed(shoal_module *module);
 
-/* For a dying module. */
+/* For a module that is being freed. */
 void module_hooks_clear(shoal_module *module);
 
 #endif

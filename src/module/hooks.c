@@ -86,7 +86,7 @@ void shoal_module_hook_remove(shoal_module_hook *hook)
 static const char *const time_names[] = {
     [PRE_FORWARD] = "a pre-forward hook", [POST_FORWARD] = "a post-forward hook"};
 
-/* Hooks that follow, and the caller, count on all outputs. */
+/* All outputs must be set: later hooks and the caller use them. */
 static shoal_status check_outputs(const shoal_forward_call *call)
 {
     for (size_t i = 0; i < call->n_outputs; i++) {
@@ -98,15 +98,15 @@ static shoal_status check_outputs(const shoal_forward_call *call)
 }
 
 /*
- * After a user function in a scope of ours: `status` is what it returned. The scope's first error, if it holds one,
- * is the cause and wins; either way the error has `what` in front and is in the scope.
+ * Call after a function of the program that returned `status`. If the scope has an error, that is the cause and
+ * replaces the status. An error gets `what` in front, and the scope keeps it.
  */
 static shoal_status settle(shoal_status status, const char *what)
 {
     struct scope *scope = scope_current();
     if (scope->status != SHOAL_OK) {
         status = shoal_scope_error();
-        scope->status = SHOAL_OK; /* to be put back with `what` in front */
+        scope->status = SHOAL_OK; /* it is set again below, with `what` in front */
     }
     return status == SHOAL_OK ? SHOAL_OK : scope_fail(error_prefix(status, "%s", what));
 }

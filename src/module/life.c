@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a module, and what it was made with. */
+/* Makes and frees modules, and gives what they were made with. */
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/refcount.h"
@@ -50,7 +50,7 @@ shoal_module *shoal_module_ref(shoal_module *module)
     return module;
 }
 
-/* Children that nobody else holds join the list of the dying. */
+/* Children that nobody else holds are added to the list of modules to be freed. */
 static void clear_slots(shoal_module *module, shoal_module **dying)
 {
     for (int kind = 0; kind < SLOT_KINDS; kind++) {
@@ -75,7 +75,7 @@ void shoal_module_unref(shoal_module *module)
     while (dying) {
         module = dying;
         dying = module->next_dying;
-        /* Functions of others first: they may still look at what hangs on the module through pointers of theirs. */
+        /* Functions of hooks and extras run first: they may still use what the module holds. */
         module_hooks_clear(module);
         module_clear_extras(module);
         if (module->definition.destroy) {

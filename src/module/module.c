@@ -30,7 +30,7 @@ static struct slot *find_own(const shoal_module *module, enum slot_kind kind, co
     return NULL;
 }
 
-/* The slot of that kind that a path names, from `module` on; NULL: none. */
+/* The slot of a kind at a path that begins at `module`; NULL: none. */
 static struct slot *find_by_path(const shoal_module *module, enum slot_kind kind, const char *path)
 {
     if (!path) {
@@ -59,7 +59,7 @@ void module_put_parameter(shoal_module *module, size_t index, shoal_tensor *para
     shoal_tensor_unref(old);
 }
 
-/* Nothing is wrong with a module that has none: the caller asks. */
+/* For calls that ask whether there is one: NULL is not an error. */
 static const struct slot *find_slot(const shoal_module *module, enum slot_kind kind, const char *path)
 {
     static const struct slot none = {.name = NULL};
@@ -67,7 +67,7 @@ static const struct slot *find_slot(const shoal_module *module, enum slot_kind k
     return slot ? slot : &none;
 }
 
-/* The same, but the caller counts on it: an error of this thread and of its scope, if one is open. */
+/* The same, but NULL is an error, of the thread and of its innermost scope, if one is open. */
 static const struct slot *get_slot(const shoal_module *module, enum slot_kind kind, const char *path)
 {
     error_clear();
@@ -113,7 +113,7 @@ shoal_module *shoal_module_find_child(shoal_module *module, const char *path)
     return path && !path[0] ? module : find_slot(module, SLOT_CHILD, path)->child;
 }
 
-/* Past the last: a slot with nothing in it. */
+/* An index past the last one gives an empty slot. */
 static struct slot slot_at(const shoal_module *module, enum slot_kind kind, size_t index,
                            const char **name_out)
 {
@@ -174,7 +174,7 @@ static shoal_status check_name(const shoal_module *module, const char *name)
     return SHOAL_OK;
 }
 
-/* Takes its own references, on success only. */
+/* Takes references of its own if it succeeds. */
 static shoal_status add_slot(shoal_module *module, enum slot_kind kind, const char *name,
                              shoal_tensor *tensor, shoal_module *child)
 {
@@ -203,7 +203,7 @@ static shoal_status check_tensor(const shoal_module *module, enum slot_kind kind
     return SHOAL_OK;
 }
 
-/* The NULL may be what a call that failed gave: then that is the reason. */
+/* The tensor is NULL. If an earlier call failed, its error is returned, because the NULL may be its result. */
 static shoal_status fail_missing(const char *verb, enum slot_kind kind)
 {
     char call[64];
@@ -262,7 +262,7 @@ shoal_status shoal_module_add_child(shoal_module *module, const char *name, shoa
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_add_child");
 }
 
-/* A graph knows tensors, not places: what a captured step puts there would not be put there by the graph. */
+/* A captured step cannot put a tensor into a module: the graph has tensors only, and would not do it again. */
 static shoal_status set_tensor(shoal_module *module, enum slot_kind kind, const char *path,
                                shoal_tensor *tensor)
 {

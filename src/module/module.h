@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A module: three lists of named slots, hooks, extras, and what to run. Slots are never taken out, so a slot's index
- * and name stay valid as long as its module.
+ * A module: three lists of named slots, hooks, extras, and a forward function. Slots are never removed, so the index
+ * and name of a slot stay valid as long as its module.
  *
  *   life.c    making and ending one     module.c  slots, paths          walk.c   every slot of a tree, in order
  *   call.c    one call in its scope     hooks.c   hooks around calls    apply.c  replacing tensors
@@ -62,8 +62,8 @@ struct shoal_module {
     shoal_module *next_dying; /* life.c */
 };
 
-/* Where the module has its own parameter of that name, which it has: an index for shoal_module_parameter_at and
-   module_put_parameter that stays good, since slots are never taken out. */
+/* The index, for shoal_module_parameter_at and module_put_parameter, of the module's own parameter of that name, which
+   must exist. It stays valid, because slots are never removed. */
 size_t module_parameter_index(const shoal_module *module, const char *name);
 /* shoal_module_set_parameter without looking for the name: cannot fail. */
 void module_put_parameter(shoal_module *module, size_t index, shoal_tensor *parameter);
@@ -75,10 +75,10 @@ enum hook_time {
     POST_FORWARD
 };
 
-/* Runs those with a number below `n_ever`, in the innermost scope. The error is in that scope too. */
+/* Runs the hooks with a number below `n_ever`, in the innermost scope, which also keeps the error. */
 shoal_status module_run_hooks(shoal_module *module, enum hook_time time, uint64_t n_ever,
                               const shoal_forward_call *call);
-/* After a call that failed, which the innermost scope knows already. */
+/* Call after a call has failed; the innermost scope has the error already. */
 void module_run_failure_hooks(shoal_module *module, uint64_t n_ever, const shoal_forward_call *call);
 
 /* Extras (extra.c) ------------------------------------------------------------------------------------- */

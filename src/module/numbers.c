@@ -9,10 +9,10 @@
 
 #define FIRST_CELLS 16
 
-/* The cell of an object, or the free one where it belongs. There always is a free one. */
+/* The cell of an object, or the free cell where it belongs. There always is a free one. */
 static struct number_cell *find_cell(struct number_cell *cells, size_t n_cells, const void *object)
 {
-    /* The low bits of addresses are alike; multiplying carries the others up (Knuth's golden ratio). */
+    /* The low bits of addresses are alike. The product mixes the others into its upper half (Knuth's golden ratio). */
     uint64_t hash = (uint64_t)(uintptr_t)object * UINT64_C(0x9E3779B97F4A7C15);
     size_t at = (size_t)(hash >> 32) & (n_cells - 1);
     while (cells[at].object && cells[at].object != object) {

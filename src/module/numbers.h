@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Objects that were met, numbered in the order of meeting: a hash table of addresses. */
+/* Numbers objects in the order in which they are first seen: a hash table of addresses. */
 #ifndef MODULE_NUMBERS_H
 #define MODULE_NUMBERS_H
 
@@ -13,14 +13,14 @@ struct number_cell {
     size_t number;
 };
 
-/* Zeroed is empty. */
+/* A table of zeros is empty. */
 struct numbers {
     struct number_cell *cells;
     size_t n_cells; /* zero or a power of two */
     size_t n_objects;
 };
 
-/* The number of an object, which is given the next one if it is new. */
+/* The number of an object. A new object gets the next number. */
 shoal_status numbers_get(struct numbers *numbers, const void *object, size_t *number_out, bool *is_new_out);
 
 void numbers_clear(struct numbers *numbers);

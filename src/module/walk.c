@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Walking a tree, depth first, with a stack of our own: trees may be deep. Slots are found by index again and again,
- * because visitors may add to the lists. Modules on the stack are held, and so is every tensor that was met, until the
- * end: one that a visitor puts in its place might otherwise be taken for it, by its address.
+ * Walks a tree, depth first, with a stack of its own, because trees may be deep. Slots are looked up by index each
+ * time, because visitors may add to the lists. Modules on the stack are held by a reference, and so is every tensor
+ * that was visited, until the end: otherwise a new tensor could get the address of a freed one and be taken for it.
  */
 #include "module/walk.h"
 
@@ -125,7 +125,7 @@ static shoal_status visit_tensors(struct walk *walk, shoal_module *module)
     return SHOAL_OK;
 }
 
-/* The module whose path the walk has, and its tensors; its children come after, from its level. */
+/* Visits the module at the walk's path, and its tensors. Its children come later, from its level on the stack. */
 static shoal_status enter_module(struct walk *walk, shoal_module *module, const char *name)
 {
     bool is_first;
