@@ -2,9 +2,9 @@
 /*
  * How ranks end a phase together: see agree.h.
  *
- * One small all_reduce (minimum) says who the first failed rank is and whether all ranks are in the same phase, by the
- * characters of its name. Bytes that must be the same are compared with the first rank's, not by sums, which may collide.
- * Both need no memory that could be missing on one rank only. Texts are sent only when something is wrong.
+ * One small all_reduce (minimum) finds the first rank that failed, and compares the names of the phases character by
+ * character. Bytes that must be the same are compared with the first rank's, not by hashes, which may collide. Neither
+ * allocates memory, which could be missing on one rank only. Texts are sent only if something is wrong.
  */
 #include "checkpoint/agree.h"
 
@@ -19,10 +19,10 @@
 #define WHAT_BYTES 64
 #define WHAT_NUMBERS (WHAT_BYTES / sizeof(int64_t))
 
-/* Of a string in an error. */
+/* The longest quote of a string in an error. */
 #define STRING_BYTES 160
 
-/* Of what is compared, so many bytes at a time. */
+/* How many bytes are compared at a time. */
 #define PORTION_BYTES ((size_t)8192)
 
 static shoal_status find_minimum(shoal_group *group, int64_t *numbers, size_t n_numbers)
@@ -30,7 +30,7 @@ static shoal_status find_minimum(shoal_group *group, int64_t *numbers, size_t n_
     return shoal_group_all_reduce(group, numbers, numbers, n_numbers, SHOAL_I64, SHOAL_MIN);
 }
 
-/* The largest number is found as the smallest of these. */
+/* Reverses the order of numbers: the minimum of these gives the maximum. */
 static int64_t turned(int64_t number)
 {
     return ~number;
@@ -38,7 +38,7 @@ static int64_t turned(int64_t number)
 
 /* Phases ----------------------------------------------------------------------------------------------- */
 
-/* Phases differ: which rank's differs from the first rank's, and how. */
+/* Ranks are in different phases: the error names the first rank that differs from rank 0, and both phases. */
 static shoal_status name_difference(shoal_group *group, const char *phase)
 {
     char first[WHAT_BYTES] = "";
@@ -186,7 +186,7 @@ shoal_status agree_on_numbers(shoal_group *group, const struct agree_number *num
                      numbers[number].name, first[number], difference[1], other);
 }
 
-/* Of a long one its end: paths often begin alike. */
+/* Of a long string the end is quoted, because paths often begin alike. */
 static void quote(char text[STRING_BYTES], const char *value)
 {
     const size_t most = STRING_BYTES - sizeof("\"...\"");

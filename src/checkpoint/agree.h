@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How ranks end each phase of a save or load together: every rank says how it fared, and all of them learn the status
- * and text of the first rank that failed. What one rank found wrong is an error on all ranks.
+ * Ranks end each phase of a save or load together: every rank tells whether its part succeeded, and all get the status
+ * and text of the first rank that failed. So an error of one rank is an error on all ranks.
  *
- * Nothing but small messages of the group's collectives; a dead peer or a missed deadline is the error of these.
+ * This uses small collectives of the group; a dead peer or a missed deadline is their error.
  */
 #ifndef CHECKPOINT_AGREE_H
 #define CHECKPOINT_AGREE_H
@@ -33,21 +33,21 @@ struct agree_number {
    the first rank's, and both values. All ranks have the same names. */
 shoal_status agree_on_numbers(shoal_group *group, const struct agree_number *numbers, size_t n_numbers);
 
-/* Collective: likewise a string, which may be NULL. */
+/* Collective. The same for a string, which may be NULL. */
 shoal_status agree_on_string(shoal_group *group, const char *name, const char *value);
 
-/* Collective: bytes that must be the same on all ranks; a difference is SHOAL_ERR_MISMATCH on all of them, which
-   names `what` and the first rank whose bytes differ from the first rank's. */
+/* Collective. The same for bytes. The error names `what`, and the first rank whose bytes differ from the first
+   rank's. */
 shoal_status agree_on(shoal_group *group, const char *what, const void *data, size_t bytes);
 
-/* Collective: the bytes of the group's first rank, on all ranks. *data_out is freed with mem_free; other ranks'
-   `data` is not looked at. */
+/* Collective. Gives all ranks the bytes of the group's first rank; `data` of other ranks is ignored. *data_out is freed
+   with mem_free. */
 shoal_status agree_receive(shoal_group *group, const void *data, size_t bytes, void **data_out,
                            size_t *bytes_out);
 
 /*
- * Collective: bytes of every rank, of any number. `only_first`: only the group's first rank gets them, others get NULL.
- * The bytes of rank r are those from offsets[r] to offsets[r + 1]. Both are freed with mem_free.
+ * Collective. Gathers bytes of every rank, each of any number. `only_first`: only the group's first rank gets them,
+ * others get NULL. The bytes of rank r are those from offsets[r] to offsets[r + 1]. Both are freed with mem_free.
  */
 shoal_status agree_collect(shoal_group *group, const void *data, size_t bytes, bool only_first,
                            char **data_out, uint64_t **offsets_out);

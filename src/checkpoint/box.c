@@ -9,7 +9,7 @@
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
-/* Pieces that are contiguous on both sides and at least this long are not put together with their neighbours. */
+/* Pieces that are contiguous on both sides and at least this long are not merged with their neighbours. */
 #define DIRECT_BYTES ((size_t)64 << 10)
 
 /* Making ----------------------------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ shoal_status box_make(const struct box_arguments *arguments, struct box *box_out
         int64_t begin = 0;
         TRY(get_range(arguments, i, &begin, &length[i]));
         box.is_empty = box.is_empty || length[i] == 0;
-        /* Of a tensor without elements the product may be anything, and is not used. */
+        /* For a tensor without elements the product may overflow, but is not used. */
         box.file_offset += (uint64_t)begin * (uint64_t)file_strides[i] * box.element_bytes;
     }
     layout_fill_strides(n_dims, length, memory_strides);
@@ -94,7 +94,7 @@ static void measure_spans(const struct box *box, size_t spans[SHOAL_MAX_DIMS + 1
     }
 }
 
-/* The first dimension from which on no gap between neighbours is larger. */
+/* The first dimension from which on no gap between neighbours is larger than max_gap_bytes. */
 static int find_outermost(const struct box *box, const size_t *spans, size_t max_gap_bytes)
 {
     int dim = box->n_dims;
@@ -178,7 +178,7 @@ static struct box_piece make_piece(const struct box *box, const int64_t *indices
     return piece;
 }
 
-/* False: there is none any more. */
+/* False: there are no more. */
 static bool advance(const struct box *box, int64_t *indices)
 {
     if (!box->is_direct) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Moving a box of a tensor (a range of indices in every dimension) between a file, where the tensor is row-major, and
- * memory with strides. The box is cut into pieces, each one request to the system:
+ * Moves a box of a tensor (a range of indices in every dimension) between a file, where the tensor is row-major, and
+ * memory with strides. The box is cut into pieces, each of which is one request to the system:
  *
  *   direct pieces    are contiguous on both sides, as long as they can be, and need no buffer
  *   buffered pieces  are a span of the file that fits the buffer; elements are moved between the buffer and memory
  *
- * A span may contain bytes that are not of the box, if whoever reads allows it: reading a small gap is cheaper than
- * another request. Whoever writes allows no gap.
+ * When reading, a span may contain bytes that are not of the box: reading a small gap is cheaper than another request.
+ * When writing, there are no gaps.
  */
 #ifndef CHECKPOINT_BOX_H
 #define CHECKPOINT_BOX_H
@@ -22,9 +22,9 @@
 #define BOX_BUFFER_BYTES ((size_t)1 << 20)
 
 /*
- * Gaps that are read. From a disk, short runs that lie close together are read several times faster in one request than
- * each by itself, since the kernel reads nothing ahead for requests with holes; from the page cache they take somewhat
- * longer.
+ * The largest gap that is read. From a disk, short runs that lie close together are read several times faster in one
+ * request than one by one, because the kernel reads nothing ahead for requests with holes. From the page cache they
+ * take somewhat longer.
  */
 #define BOX_READ_GAP_BYTES ((size_t)16 << 10)
 
@@ -37,7 +37,7 @@ struct box {
     uint64_t file_offset; /* of the first element in the tensor, in bytes */
     bool is_empty;
 
-    /* The pieces: indices of the dimensions before `cut` are walked one by one, those of `cut` by chunks. */
+    /* The pieces: one for each index of the dimensions before `cut`, and for each chunk of dimension `cut`. */
     bool is_direct; /* then there is one chunk, all of it */
     int cut;
     int64_t chunk;
@@ -46,8 +46,8 @@ struct box {
 
 /*
  * A box of a tensor of that shape. `begin` NULL: from 0. `length` NULL: to the end. `strides`: of the memory, in
- * elements; NULL: contiguous. SHOAL_ERR_INVALID, naming the argument, for one that is not within the shape or whose
- * strides leave what can be addressed.
+ * elements; NULL: contiguous. SHOAL_ERR_INVALID, with the name of the argument, if the box does not lie within the
+ * shape or its strides leave the address space.
  */
 struct box_arguments {
     int n_dims;
@@ -73,7 +73,7 @@ struct box_piece {
     const int64_t *memory_strides;
 };
 
-/* A dtype of elements of the same size, to move bits with: kernels make 0 or 1 of a bool. */
+/* A dtype with elements of the same size, to copy bits unchanged: kernels turn a bool into 0 or 1. */
 shoal_dtype box_bits(const struct box *box);
 
 /* Visits all pieces in the order of the file, until one fails. */

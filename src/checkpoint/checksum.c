@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Checksums by libxxhash: see checksum.h. Whole blocks are summed where they lie; the library's state is needed only
- * for blocks that come in portions. It makes the state with an allocator of its own, since the size is not part of
- * its interface.
+ * Checksums by libxxhash: see checksum.h. Whole blocks are summed in place; the library's state is needed only for
+ * blocks that arrive in portions. The library allocates the state itself, because its size is not part of the
+ * interface.
  */
 #include "checkpoint/checksum.h"
 
@@ -29,7 +29,7 @@ static shoal_status begin_block(struct checksums *checksums)
     return SHOAL_OK;
 }
 
-/* Everything that can fail, for so many more bytes. */
+/* Does everything that can fail before so many more bytes are added. */
 static shoal_status prepare(struct checksums *checksums, size_t bytes)
 {
     size_t n_more = (checksums->state_bytes + bytes) / CHECKSUM_BLOCK_BYTES + 1;

@@ -10,7 +10,7 @@
 #include "checkpoint/file.h"
 #include "checkpoint/index.h"
 
-/* Saves look at checkpoints before them: that must stay a matter of milliseconds. */
+/* Saves examine earlier checkpoints, which must take no more than milliseconds. */
 #define MAX_INDEX_BYTES ((off_t)16 << 20)
 
 static bool are_files_damaged(int directory_fd, const struct checkpoint_index *index)

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 
 /*
- * Whether the index of the checkpoint in that directory cannot be read, or names a file that is not there or has
- * another size. Checkpoints without an index, of a later version or with a very large index are not looked at, and
- * neither is one for which there is no memory: false. The last error is undefined afterwards.
+ * Whether the index of the checkpoint in that directory cannot be read, or names a file that is missing or has another
+ * size. False for checkpoints that are not examined: without an index, of a later version, with a very large index, or
+ * if there is no memory. The last error is undefined afterwards.
  */
 bool damage_is_seen(const char *directory);
 

@@ -84,7 +84,7 @@ static bool has_file(const char *directory, const char *name)
     return length < (int)sizeof path && access(path, F_OK) == 0;
 }
 
-/* The index is written last; files of other tools have none. */
+/* Whether it has an index, which is written last, or is a checkpoint of another tool, which has none. */
 static bool is_complete(const char *path)
 {
     return has_file(path, INDEX_NAME) || has_file(path, "model.safetensors") ||
@@ -95,8 +95,8 @@ static bool is_complete(const char *path)
 
 struct entry {
     char name[NAME_MAX + 1];
-    int64_t step;     /* -1: it is no checkpoint */
-    bool is_replaced; /* REPLACED is before the name of its step */
+    int64_t step;     /* -1: it is not a checkpoint */
+    bool is_replaced; /* its name begins with REPLACED */
 };
 
 struct entries {
@@ -119,7 +119,7 @@ static shoal_status add_entry(struct entries *list, const char *name)
     return SHOAL_OK;
 }
 
-/* By step; of one step the one that was replaced comes first. */
+/* By step; a replaced checkpoint comes before the other one of its step. */
 static int compare_entries(const void *a, const void *b)
 {
     const struct entry *left = a;
@@ -133,7 +133,8 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(left->name, right->name);
 }
 
-/* Ours only, sorted. No such directory: none. Freed with mem_free(entries_out->entries), also after an error. */
+/* Lists the entries with names of this format, sorted; none if there is no such directory. Freed with
+   mem_free(entries_out->entries), also after an error. */
 static shoal_status list_entries(const char *path, struct entries *entries_out)
 {
     *entries_out = (struct entries){0};
@@ -177,7 +178,8 @@ static shoal_status make_directories(const char *directory)
     return SHOAL_OK;
 }
 
-/* A file system without locks has none for other jobs, either; then what others left is not touched. */
+/* On a file system without locks, other jobs have none either: the save goes on, but removes nothing that others
+   left. */
 static shoal_status take_lock(struct directory_save *save, bool *is_locked_out)
 {
     char *path = join(save->directory, "", LOCK_NAME);
@@ -199,7 +201,7 @@ static shoal_status take_lock(struct directory_save *save, bool *is_locked_out)
     return SHOAL_OK;
 }
 
-/* A replaced checkpoint whose successor never came goes back to its place; otherwise it is of no use any more. */
+/* A replaced checkpoint gets its name back if the new one never took its place; otherwise it is removed. */
 static shoal_status resolve_replaced(const struct directory_save *save, const struct entry *entry)
 {
     char *path = join(save->directory, "", entry->name);
@@ -217,7 +219,7 @@ static shoal_status resolve_replaced(const struct directory_save *save, const st
     return status;
 }
 
-/* What cannot be removed stays: it is in nobody's way. */
+/* What cannot be removed stays; it does no harm. */
 static void remove_entry(const char *directory, const char *name)
 {
     char *path = join(directory, "", name);
@@ -313,7 +315,7 @@ static shoal_status sync_directory(const char *path)
     return status;
 }
 
-/* The save has failed, and has a text that says why, which must stay. */
+/* Keeps the error text of a save that has failed already. */
 static shoal_status call_quietly(shoal_status (*call)(const char *path), const char *path)
 {
     char text[ERROR_TEXT_BYTES];
@@ -326,9 +328,9 @@ static shoal_status call_quietly(shoal_status (*call)(const char *path), const c
 }
 
 /*
- * The move was not made durable: gives both their names back, so that a save that fails leaves what was there. Unless
- * that is durable, what is in `saving` must not be removed: after a crash it could have the name of a checkpoint. The
- * next save removes it. Returns whether the names are back.
+ * Undoes a move that could not be made durable, so that a failed save leaves everything as it was. Returns whether the
+ * names are back. If that is not durable either, `saving` must not be removed (is_moved stays true): after a crash it
+ * could have the name of a checkpoint. The next save removes it.
  */
 static bool take_back(struct directory_save *save, bool is_exchanged)
 {
@@ -340,7 +342,8 @@ static bool take_back(struct directory_save *save, bool is_exchanged)
     return result == 0;
 }
 
-/* Where names cannot be exchanged: the old one steps aside under a name that directory_find knows. */
+/* For file systems that cannot exchange names: renames the old checkpoint first, to a name that directory_find
+   knows. */
 static shoal_status replace_in_two_steps(struct directory_save *save)
 {
     bool is_aside = false;
@@ -357,7 +360,7 @@ static shoal_status replace_in_two_steps(struct directory_save *save)
         is_back = take_back(save, /*is_exchanged=*/false);
     }
     if (status != SHOAL_OK && is_aside && is_back) {
-        (void)rename(aside, save->target); /* if this fails, too, it is found where it is */
+        (void)rename(aside, save->target); /* if this also fails, it is found under its other name */
     } else if (status == SHOAL_OK) {
         (void)path_remove_tree(aside);
     }
@@ -383,7 +386,7 @@ static shoal_status move_into_place(struct directory_save *save, bool replaces)
     return status;
 }
 
-/* An old checkpoint gets another name first, so that nobody finds a half of it. */
+/* Renames an old checkpoint before it removes it, so that nobody finds half of it. */
 static void remove_old(const struct directory_save *save, const struct entry *entry)
 {
     char *path = join(save->directory, "", entry->name);
@@ -395,8 +398,9 @@ static void remove_old(const struct directory_save *save, const struct entry *en
     mem_free(removing);
 }
 
-/* Of the steps before this one all but the newest: this one is kept, too. What is not complete is not ours to remove, and neither are later
-   steps, of a run that went further: this save may be that of one that began again from an earlier step. */
+/* Removes checkpoints of earlier steps; the newest ones stay, and this step counts among them. Incomplete checkpoints
+   are not touched, and neither are later steps: this run may have started again from an earlier step than another one
+   had reached. */
 static void remove_old_ones(const struct directory_save *save, const struct directory_keep *keep)
 {
     struct entries list;
@@ -436,7 +440,7 @@ void directory_save_end(struct directory_save *save)
         (void)call_quietly(path_remove_tree, save->saving);
     }
     if (save->lock_fd >= 0) {
-        (void)flock(save->lock_fd, LOCK_UN); /* also for children that were forked meanwhile */
+        (void)flock(save->lock_fd, LOCK_UN); /* children that were forked meanwhile would keep it otherwise */
         (void)close(save->lock_fd);
     }
     mem_free(save->directory);
@@ -462,7 +466,7 @@ static shoal_status is_complete_entry(const char *directory, const struct entry 
     return SHOAL_OK;
 }
 
-/* Keeps the complete checkpoints of the list, of each step the last. */
+/* Keeps the complete checkpoints of the list; if there are two of a step, the last one. */
 static shoal_status keep_complete(const char *directory, struct entries *list)
 {
     size_t n_kept = 0;

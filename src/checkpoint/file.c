@@ -2,12 +2,12 @@
 /*
  * Files that are written safely: see file.h.
  *
- * The lock is a shared flock. Whoever looks for temporary files of dead writers asks for an exclusive one and gets it
- * only if nobody writes. Between the moments at which a file is made and locked, it may be taken for one of those:
- * whoever makes it sees that it has lost its name, and makes another.
+ * Writers hold a shared flock. Whoever removes temporary files of dead writers asks for an exclusive one, and gets it
+ * only if nobody writes. A file that was made but not locked yet may be removed this way: its writer then sees that the
+ * file has no name any more, and makes another one.
  *
- * Directories are held by descriptor from the beginning, so that a program may change its own meanwhile, and so that
- * one without rights is found before anything is written.
+ * Directories are opened at the beginning, so that the program may change its working directory meanwhile, and so that
+ * missing permissions are found before anything is written.
  */
 #include "checkpoint/file.h"
 
@@ -37,7 +37,7 @@
 
 /* Names ------------------------------------------------------------------------------------------------ */
 
-/* How much of the target's name a temporary name begins with: it must fit a directory. */
+/* How many bytes of the target's name fit into the name of the temporary file. */
 static size_t count_kept(const char *name)
 {
     const size_t most = NAME_MAX - MARK_BYTES - NUMBER_DIGITS;
@@ -73,11 +73,11 @@ static char *make_path(const char *target, char **number_out)
 
 /* Locks ------------------------------------------------------------------------------------------------ */
 
-/* Whether the file is lost: somebody took it for one of a dead writer. */
+/* Locks a new file. *is_lost_out: somebody has removed it, or is about to, as that of a dead writer. */
 static shoal_status lock(int fd, const char *path, bool *is_lost_out)
 {
     struct stat info;
-    /* A file system without locks has none for those who remove files, either. */
+    /* On a file system without locks, those who remove files get none either. */
     *is_lost_out = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (*is_lost_out) {
         return SHOAL_OK;
@@ -103,7 +103,7 @@ static void remove_unless_locked(int directory_fd, const char *entry)
     (void)close(fd);
 }
 
-/* What cannot be removed stays: it is in nobody's way. */
+/* Removes what dead writers left. What cannot be removed stays; it does no harm. */
 static void remove_left(const struct file *file)
 {
     const char *name = path_name(file->target);
@@ -273,7 +273,7 @@ shoal_status file_resize(const struct file *file, uint64_t bytes)
 
 void file_begin_sync(const struct file *file, uint64_t offset, uint64_t bytes)
 {
-    /* Without waiting: that would take errors away from fsync. */
+    /* Without waiting, because a wait would report errors here that fsync then no longer reports. */
     (void)sync_file_range(file->fd, (off_t)offset, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
 }
 

@@ -52,7 +52,7 @@ static int digit_value(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The bits without the sign of "1.8p+1". What is not as it is written is found by the caller. */
+/* The bits of "1.8p+1", without the sign. The caller finds out whether the text has the right form. */
 static uint64_t parse_bits(const char *text)
 {
     bool is_normal = text[0] == '1';
@@ -106,7 +106,7 @@ static uint64_t parse_text(const char *text)
     return sign | parse_bits(strncmp(text, "0x", 2) == 0 ? text + 2 : text);
 }
 
-/* Reads with good will, and looks whether what was read is written so. */
+/* Reads the text without checks, and then checks that the value is written like this. */
 bool hexfloat_parse(const char *text, double *value_out)
 {
     uint64_t bits = parse_text(text);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Doubles as text that says every bit: "0x1.8p+1", "-0x0p+0", "0x0.8p-1022", "inf", "-inf", "nan", "-nan(0x1)".
- * printf's %a says the same of numbers, but with the decimal point of the program's locale. Each double has exactly one
- * text. That of a NaN has its fraction in parentheses, unless that is a 1 with zeros behind it.
+ * Doubles as text, exact to the bit: "0x1.8p+1", "-0x0p+0", "0x0.8p-1022", "inf", "-inf", "nan", "-nan(0x1)". For
+ * numbers this is printf's %a, but always with a point, whatever the program's locale. Each double has exactly one
+ * text. The text of a NaN has its fraction in parentheses, unless only the highest bit of the fraction is set.
  */
 #ifndef CHECKPOINT_HEXFLOAT_H
 #define CHECKPOINT_HEXFLOAT_H

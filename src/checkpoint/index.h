@@ -11,15 +11,15 @@
  *                 "runs": [{"at": 0, "bytes": 512, "sums": ["16 hex digits"]}]}],
  *      "sum": "16 hex digits"}
  *
- * `at` is the byte in the file at which a piece begins; a piece is contiguous there, row-major, or (in whole files)
- * rows of the whole tensor, which "begin" and "length" then show: a piece of a whole file covers all of every dimension
- * but the first. Runs are ranges of a file that one rank wrote, with sums of their blocks of 1 MiB from the run's own
- * start; together they cover the file, each byte once. "sum" is that of all bytes of the text before the text `"sum"`,
- * with which every text ends. "format", "version" and "sum" mean the same in all versions. Keys that begin with "x-"
- * are passed over; others that version 1 does not have are errors.
+ * `at` is the byte in the file at which a piece begins. A piece is contiguous there, row-major. In whole files a
+ * piece consists of rows of the tensor: it covers all of every dimension but the first. Runs are ranges of a file
+ * that one rank wrote, with sums of their blocks of 1 MiB, counted from the start of the run; together they cover the
+ * file, each byte once. "sum" comes last in every index, and is the sum of all bytes of the text before it. "format",
+ * "version" and "sum" mean the same in all versions. Keys that begin with "x-" are ignored; other keys that version 1
+ * does not have are errors.
  *
- * The reader believes nothing: every number is checked against the others (pieces lie in their files and together are
- * their tensor, each element once), and an error says which entry contradicts what.
+ * The reader trusts nothing: every number is checked against the others (pieces lie in their files and together make
+ * up their tensor, each element once), and an error says which entries contradict each other.
  */
 #ifndef CHECKPOINT_INDEX_H
 #define CHECKPOINT_INDEX_H
@@ -85,18 +85,16 @@ struct checkpoint_index {
     size_t n_values;
     struct index_file *files;
     size_t n_files;
-    /* Of all arrays and strings, when index_read has made it; otherwise the writer's own affair. */
+    /* Owns all arrays and strings of an index that index_read has made. Whoever writes an index owns them itself. */
     void *memory;
 };
 
-/*
- * The text, in memory that is freed with mem_free. SHOAL_ERR_UNSUPPORTED for a dtype that safetensors files do not
- * have, SHOAL_ERR_INVALID for names that are not allowed. Pieces and runs are not looked at: whoever writes knows them.
- */
+/* Makes the text, which is freed with mem_free. SHOAL_ERR_UNSUPPORTED: a dtype that safetensors files do not have.
+   SHOAL_ERR_INVALID: a name that is not allowed. Pieces and runs are not checked. */
 shoal_status index_write(const struct checkpoint_index *index, char **text_out, size_t *bytes_out);
 
-/* A later version is SHOAL_ERR_UNSUPPORTED with both versions; everything else that is wrong SHOAL_ERR_INVALID. The
-   text of the error does not name the file: callers put that before it. */
+/* SHOAL_ERR_UNSUPPORTED: a later version; the text has both versions. SHOAL_ERR_INVALID: anything else that is
+   wrong. The error text does not name the file; the caller adds it. */
 shoal_status index_read(const char *text, size_t bytes, struct checkpoint_index *index_out);
 
 /* Frees what index_read has made. Zeros are allowed. */

@@ -29,7 +29,7 @@ shoal_status index_check_shape(const struct index_tensor *tensor)
     return SHOAL_OK;
 }
 
-/* The tensor's bytes can be counted, and those of the piece are not more. */
+/* Cannot overflow: the tensor's bytes can be counted, and the piece has no more. */
 static uint64_t piece_bytes(const struct index_tensor *tensor, const struct index_piece *piece)
 {
     return (uint64_t)region_count(&piece->region, tensor->n_dims) * dtype_bytes(tensor->dtype);
@@ -65,7 +65,7 @@ shoal_status index_check_piece(const struct checkpoint_index *index, const struc
     return SHOAL_OK;
 }
 
-/* Indices behind the last dimension are 0 in what was read. */
+/* Compares all indices: those beyond the last dimension are 0 in an index that was read. */
 static int compare_begins(const void *a, const void *b)
 {
     const struct index_piece *first = a;

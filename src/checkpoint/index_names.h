@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names in an index: which are allowed, and tensors by their names. */
+/* Names in an index: checks which are allowed, and finds tensors by name. */
 #ifndef CHECKPOINT_INDEX_NAMES_H
 #define CHECKPOINT_INDEX_NAMES_H
 
@@ -12,14 +12,14 @@
 
 #define INDEX_SECTION_CHARS 63
 
-/* What an index calls a shoal_checkpoint_format. */
+/* The names of shoal_checkpoint_format in an index. */
 #define INDEX_N_LAYOUTS 2
 extern const char *const index_layout_names[INDEX_N_LAYOUTS];
 
-/* Letters, digits, '_', '-' and '.', at least one. SHOAL_ERR_INVALID says what is wrong. */
+/* A section consists of letters, digits, '_', '-' and '.', at least one. SHOAL_ERR_INVALID otherwise. */
 shoal_status index_check_section(const char *name);
 
-/* Names a file in the directory of the index, and not the index itself. */
+/* Checks that the name is that of a file in the directory of the index, and not of the index itself. */
 shoal_status index_check_file(const char *name);
 
 /* Tensors by section and name or alias. All zeros at first. */
@@ -31,7 +31,7 @@ struct index_names {
     size_t n_slots; /* a power of two, of which half are free */
 };
 
-/* Room for n_names, which is not 0. Memory of the arena. */
+/* Makes room for n_names, which is not 0, in memory of the arena. */
 shoal_status index_names_make(struct index_names *names, struct arena *arena, size_t n_names);
 
 /* False: the section has that name already, and *other_out has it. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads shoal.index.json: see index.h. The sum is looked at first, then the version, then everything else. jansson
- * parses (UTF-8, syntax, keys that come twice) and is left behind when this returns: what is kept is copied into one
- * arena.
+ * Reads shoal.index.json: see index.h. Checks the sum first, then the version, then everything else. jansson parses it
+ * (UTF-8, syntax, duplicate keys); what is kept is copied into one arena, and jansson's values are freed.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -67,7 +66,7 @@ static shoal_status check_type(const json_t *value, bool is_right, const char *w
     return is_right ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "is %s, not %s", json_text_type(value), wanted);
 }
 
-/* An object of exactly these fields, which are read in the order of the table. */
+/* Reads an object that has exactly these fields, in the order of the table. */
 static shoal_status parse_fields(struct reader *reader, json_t *object, const struct field *fields,
                                  size_t n_fields, void *into)
 {
@@ -88,7 +87,7 @@ static shoal_status parse_fields(struct reader *reader, json_t *object, const st
 #define PARSE_FIELDS(reader, object, fields, into) \
     parse_fields((reader), (object), (fields), sizeof(fields) / sizeof((fields)[0]), (into))
 
-/* A new array of zeros, into whose elements the values are read. */
+/* Makes an array of zeros and reads the values into its elements. */
 static shoal_status parse_array(struct reader *reader, json_t *value, parse_function *parse,
                                 size_t item_bytes, void **items_out, size_t *n_items_out)
 {
@@ -165,7 +164,7 @@ static shoal_status parse_sum(struct reader *reader, json_t *value, void *into)
     return SHOAL_OK;
 }
 
-/* What was looked at before. */
+/* For fields that were read before. */
 static shoal_status parse_nothing(struct reader *reader, json_t *value, void *into)
 {
     (void)reader;
@@ -461,7 +460,7 @@ static shoal_status parse_progress(struct reader *reader, json_t *value, void *i
     return PARSE_FIELDS(reader, value, fields, into);
 }
 
-/* Whether this is an index, of a version that is known. Both keys and the sum mean the same in every version. */
+/* Checks that this is an index, of a known version. Both keys and the sum mean the same in every version. */
 static shoal_status check_version(json_t *root)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
@@ -512,7 +511,7 @@ static shoal_status parse_root(struct reader *reader, json_t *root, struct index
     return index_check_names(index, reader->arena, names);
 }
 
-/* The text ends as every index ends, and what stands before has that sum. */
+/* Checks that the text ends like every index, and that the sum is right. */
 static shoal_status check_sum(const char *text, size_t bytes)
 {
     char digits[INDEX_SUM_CHARS + 1] = {0};

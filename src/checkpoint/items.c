@@ -68,7 +68,7 @@ static void release_plain(struct item_entry *entry)
 
 static const struct item_source plain_source = {.look = look_plain, .release = release_plain};
 
-/* Dtype, shape and part, without what they are read from. */
+/* Checks dtype, shape and part of an item. */
 static shoal_status check_part(const shoal_item *item)
 {
     int64_t count;
@@ -115,7 +115,7 @@ static shoal_status check_tensor(const shoal_item *item, const struct region *re
     return SHOAL_OK;
 }
 
-/* What the part is read from. */
+/* Checks the tensor or memory of an item. */
 static shoal_status check_values(const shoal_item *item)
 {
     struct region region;
@@ -325,7 +325,7 @@ int64_t shoal_items_find(const shoal_items *items, const char *section, const ch
         return -1;
     }
     section = section ? section : SHOAL_SECTION_MODEL;
-    /* Numbers and strings are no items of their section. */
+    /* The section "" has numbers and strings, which are not items. */
     const struct item_slot *slot = section[0] != '\0' ? items_list_find(items, section, name) : NULL;
     return slot ? (int64_t)slot->number : -1;
 }
@@ -338,7 +338,7 @@ static bool has_tensor(const shoal_items *items, int64_t number, const shoal_ten
            place.tensor == tensor;
 }
 
-/* Finds one tensor by looking at all items, and remembers what it has seen: whoever asks for one asks for more. */
+/* Looks for a tensor in all items, and remembers the others: a program that asks for one usually asks for more. */
 static int64_t search_tensor(shoal_items *items, const shoal_tensor *tensor)
 {
     int64_t found = -1;
@@ -363,10 +363,10 @@ int64_t shoal_items_find_tensor(const shoal_items *items, const shoal_tensor *te
     uint64_t text_number = error_number();
     int64_t number = items_tensors_find(&items->tensors, tensor);
     if (!has_tensor(items, number, tensor)) {
-        /* What it remembers is no part of what the list is. */
+        /* Only the cache changes, so a const list is all right. */
         number = search_tensor((shoal_items *)items, tensor);
     }
-    if (error_number() != text_number) { /* an item that has no tensor now is no failure of this call */
+    if (error_number() != text_number) { /* it is not an error if some item has no tensor now */
         error_clear();
     }
     return number;

@@ -2,8 +2,8 @@
 /*
  * Lists of items (shoal/items.h), as saves and loads use them.
  *
- * Entries of modules and contexts are looked up when the list is used: items_part tells what an entry is at that
- * moment. Names, dtypes and shapes are those of adding; what does not fit them any more is an error.
+ * Entries of modules and contexts are looked up when the list is used: items_part gives what an entry is at that
+ * moment. Names, dtypes and shapes are fixed when an entry is added; a value that no longer fits them is an error.
  */
 #ifndef CHECKPOINT_ITEMS_H
 #define CHECKPOINT_ITEMS_H
@@ -36,19 +36,20 @@ struct item_part {
 
 void items_info(const shoal_items *items, size_t index, struct item_info *info_out);
 
-/* Only where the part lies in the whole: data is NULL, nothing is waited for. */
+/* Gives only where this rank's part lies in the whole. Does not wait. */
 shoal_status items_region(const shoal_items *items, size_t index, struct region *region_out);
 
-/* For reading: waits for what is in flight. A part without memory, and a shard of a parameter that was on the meta
-   device and was not written yet, are SHOAL_ERR_STATE, with the item's name. Ranks may differ in what they read. */
+/* Gives the part for reading; waits for work in flight. SHOAL_ERR_STATE, with the item's name, if it has no
+   memory, or is a shard of a parameter that was on the meta device and has not been written yet. Ranks may read
+   different items. */
 shoal_status items_part(const shoal_items *items, size_t index, struct item_part *part_out);
 
-/* Whether items_mutable_part would succeed, without counting as a change. Of contexts of FSDP it does not know. */
+/* Checks whether items_mutable_part would succeed, without counting as a change. Does not check contexts of FSDP. */
 shoal_status items_check_mutable(const shoal_items *items, size_t index);
 
-/* For writing: waits for readers, too, and tensors count it as a change (shoal_mutable_data). Shards have memory also
-   where the parameter was on the meta device; anything else there is SHOAL_ERR_STATE. Ranks call it for the same items,
-   empty parts included: contexts of FSDP compare who was about to write. */
+/* Gives the part for writing; also waits for readers, and counts as a change of the tensor (shoal_mutable_data). Shards
+   have memory even if the parameter was on the meta device; other tensors on the meta device are SHOAL_ERR_STATE. All
+   ranks must call it for the same items, also for empty parts: contexts of FSDP compare which shards may be written. */
 shoal_status items_mutable_part(shoal_items *items, size_t index, struct item_part *part_out);
 
 /* Numbers and strings, in the order of adding. */
@@ -66,7 +67,7 @@ struct item_value {
 size_t items_n_values(const shoal_items *items);
 const struct item_value *items_value(const shoal_items *items, size_t index);
 
-/* Calls all functions of shoal_items_on_loaded; the first failure is its own. */
+/* Calls all functions of shoal_items_on_loaded. Returns the first failure. */
 shoal_status items_loaded(const shoal_items *items);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Items of contexts of FSDP. How a parameter is cut never changes; its memory is asked for whenever the entry is
- * used. Ranks may differ in what they read. Whoever asks to write is noticed by the context, which gathers
- * again, and all ranks ask then: also those whose part is empty.
+ * Items of contexts of FSDP. How a parameter is sharded never changes; its memory is looked up whenever the entry is
+ * used. Ranks may read different items. A request to write makes the context gather the unit again, so all ranks must
+ * make it, also those whose part is empty.
  */
 #include "base/error.h"
 #include "base/try.h"
@@ -19,7 +19,7 @@ static shoal_status look_in_context(struct item_entry *entry, enum item_use use,
         return SHOAL_OK;
     }
     if (use == ITEM_WRITE) {
-        /* Nothing of the parameter, but it counts as a load: a backward of the forward before it is an error. */
+        /* Loads no elements, but counts as a load: the backward pass of an earlier forward pass is then an error. */
         TRY(shoal_fsdp_load_slice(shoal_fsdp_param_of(entry->fsdp, entry->id), 0, 0, NULL));
     }
     TRY(use == ITEM_WRITE ? shoal_fsdp_get_shard(entry->fsdp, entry->id, &shard)

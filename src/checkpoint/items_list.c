@@ -113,7 +113,7 @@ shoal_status items_list_check_section(const char *section)
 
 /* Adding ----------------------------------------------------------------------------------------------- */
 
-/* "first" and "second" one behind the other, and what comes before them. NULL: no memory. */
+/* Makes a copy of `before`, and after it `first` and `second` joined. NULL: no memory. */
 static char *join(const char *before, const char *first, const char *second, const char **joined_out)
 {
     size_t before_bytes = before ? strlen(before) + 1 : 0;
@@ -191,7 +191,7 @@ shoal_status items_list_add_value(shoal_items *items, const struct item_value *v
 
 /* Removing --------------------------------------------------------------------------------------------- */
 
-/* The arrays, not what is in them. */
+/* Frees the arrays, not what is in them. */
 static void forget(shoal_items *items)
 {
     mem_free(items->entries);
@@ -232,7 +232,7 @@ void items_list_clear(shoal_items *items)
 
 /* Moving ----------------------------------------------------------------------------------------------- */
 
-/* The first name in the order of `from` that the other list has, too. */
+/* The lists must have no name in common. The error has the first one, in the order of `from`. */
 static shoal_status check_apart(const shoal_items *items, const shoal_items *from)
 {
     for (size_t i = 0; i < from->n_entries; i++) {

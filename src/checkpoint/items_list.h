@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The inside of a list of items: its entries, and where the values of an entry are. What is added comes from one of
- * several sources (the program, a module, a context of FSDP), which say at any time what an entry is then.
+ * The inside of a list of items: its entries, and where the values of an entry are. An entry comes from one of several
+ * sources (the program, a module, a context of FSDP), which can be asked at any time what the entry is now.
  *
- * Several entries are added together as a list of their own, which the caller makes and items_list_move puts into the
- * other one, all of it or nothing.
+ * To add several entries, all or none, the caller makes a list of them, and items_list_move adds it to the other one.
  */
 #ifndef CHECKPOINT_ITEMS_LIST_H
 #define CHECKPOINT_ITEMS_LIST_H
@@ -17,7 +16,7 @@
 #include "checkpoint/items_tensors.h"
 #include "shoal/items.h"
 
-/* What an entry is now: which part this rank has, and its values in one of tensor and data. */
+/* What an entry is now: which part this rank has, and its values in either `tensor` or `data`. */
 struct item_place {
     int dim; /* -1: all of it; offset and length are 0 */
     int64_t offset;
@@ -36,10 +35,10 @@ enum item_use {
 struct item_entry;
 
 struct item_source {
-    /* The entry as it is now. Shape and dtype of a tensor that it gives are looked at by the caller. `data` may be
-       NULL if the place is all that is wanted. */
+    /* Gives the entry as it is now. The caller checks shape and dtype of the tensor. For ITEM_PLACE `data` may be
+       NULL. */
     shoal_status (*look)(struct item_entry *entry, enum item_use use, struct item_place *place_out);
-    /* What the entry holds for its source; NULL: nothing. */
+    /* Frees what the entry holds for its source. NULL: nothing to free. */
     void (*release)(struct item_entry *entry);
 };
 
@@ -94,7 +93,7 @@ struct shoal_items {
     struct item_slot *slots;
     size_t n_slots; /* a power of two, or 0 */
     size_t n_names;
-    /* Which tensor was that of which entry when somebody asked for a tensor. It may be another one by now. */
+    /* A cache: which tensor an entry had when somebody asked for a tensor. It may have another one by now. */
     struct items_tensors tensors;
 };
 
@@ -113,24 +112,24 @@ shoal_status items_list_check_name(const shoal_items *items, const char *section
 shoal_status items_list_check_section(const char *section);
 
 /*
- * One more entry of that name, which is prefix followed by path. Its strings and what the source needs are the
- * entry's afterwards; on failure they stay the caller's, and nothing has changed. Shapes were checked.
+ * Adds an entry; its name is prefix followed by path. The list then owns its strings and what its source needs. On
+ * failure these stay the caller's, and nothing has changed. The shape must have been checked.
  */
 shoal_status items_list_add(shoal_items *items, const char *section, const char *prefix, const char *path,
                             const struct item_entry *entry);
 
-/* Another name of an entry. */
+/* Adds another name of an entry. */
 shoal_status items_list_add_alias(shoal_items *items, size_t number, const char *prefix, const char *path);
 
-/* One more number or string. Its name was checked, and is copied. */
+/* Adds a number or string. Its name must have been checked, and is copied. */
 shoal_status items_list_add_value(shoal_items *items, const struct item_value *value);
 
-/* Everything from one list to the end of another; `from` is empty then. SHOAL_ERR_INVALID, with the first one, if both
-   have a name. On failure nothing has changed. */
+/* Moves everything from one list to the end of another; `from` is then empty. SHOAL_ERR_INVALID if both have the same
+   name; the text has the first one. On failure nothing has changed. */
 shoal_status items_list_move(shoal_items *items, shoal_items *from);
 
-/* What the entry is now, looked at: the tensor has the dtype of the entry and the shape of the part. Errors name the
-   item. */
+/* Gives what the entry is now, after checking that its tensor has the dtype of the entry and the shape of the
+   part. Errors name the item. */
 shoal_status items_list_look(const shoal_items *items, size_t number, enum item_use use,
                              struct item_place *place_out);
 

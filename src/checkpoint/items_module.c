@@ -4,7 +4,7 @@
  * up whenever the entry is used: a module may be sharded after it was added, and until its first call other tensors
  * may be put in the places of shards.
  *
- * A tensor of the whole's shape that is no shard is taken for the whole: it need not be searched for among the units.
+ * A tensor with the shape of the whole that is not a shard counts as the whole: the units need not be searched.
  */
 #include <string.h>
 
@@ -45,7 +45,8 @@ static shoal_status make_module_entry(const struct item_entry *entry, shoal_tens
     return SHOAL_OK;
 }
 
-/* A parameter that was sharded since it was added. Units end with their module, which the entry keeps. */
+/* Finds the shard of a parameter that was sharded after it was added. Units live as long as the module, which the entry
+   holds. */
 static shoal_status find_param(struct item_entry *entry, shoal_tensor *tensor)
 {
     shoal_module_entry module_entry;
@@ -75,7 +76,7 @@ static shoal_status look_at_shard(const struct item_entry *entry, enum item_use 
                          layout_format(now, layout.n_dims, layout.shape),
                          layout_format(added, entry->n_dims, entry->shape));
     }
-    /* Not of a tensor that was put in the shard's place. */
+    /* This does not apply to a tensor that was put in the place of the shard. */
     if (use == ITEM_READ && layout.needs_values && place->tensor->has_landed) {
         return error_set(SHOAL_ERR_STATE,
                          "it was on the meta device, and its shard has not been written yet");

@@ -82,8 +82,8 @@ static shoal_status open_part(const shoal_items *items, size_t index, enum item_
         part.data = place.data;
         status = place.tensor ? open_tensor(place.tensor, use, &part) : SHOAL_OK;
     } else if (place.tensor && use == ITEM_WRITE) {
-        /* An empty part counts as changed, too: a backward that does not fit any more is then an error on every rank,
-           and none waits for the others. */
+        /* An empty part counts as changed, too: a backward pass of older values is then an error on every rank, and no
+           rank waits for the others. */
         storage_bump_version(place.tensor->storage);
     }
     if (status != SHOAL_OK) {

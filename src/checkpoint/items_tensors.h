@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers of tensors, found by their address. Nothing is ever ordered by it. Tensors are not referenced. */
+/* Finds numbers of tensors by address. Nothing is ordered by address. Holds no references. */
 #ifndef CHECKPOINT_ITEMS_TENSORS_H
 #define CHECKPOINT_ITEMS_TENSORS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * JSON text that is written: headers of safetensors files, and indices of checkpoints. A text is written twice by the
- * same code, first without memory to learn its length.
+ * Writes JSON text: headers of safetensors files, and indices of checkpoints. The same code writes a text twice, first
+ * without memory, to find its length.
  */
 #ifndef CHECKPOINT_JSON_TEXT_H
 #define CHECKPOINT_JSON_TEXT_H
@@ -18,12 +18,12 @@ struct json_text {
 void json_text_put(struct json_text *out, const char *text, size_t bytes);
 void json_text_add(struct json_text *out, const char *text);
 void json_text_number(struct json_text *out, int64_t number);
-/* In quotes; nothing is escaped that JSON does not want escaped. The string is UTF-8. */
+/* In quotes; only what JSON requires is escaped. The string must be UTF-8. */
 void json_text_string(struct json_text *out, const char *string);
 /* "[2, 3]", with `between` between the numbers. */
 void json_text_numbers(struct json_text *out, const char *between, const int64_t *numbers, int n_numbers);
 
-/* For readers: what a JSON value is, for "X, not Y". NULL is "missing". */
+/* For readers: the type of a JSON value, for error texts. NULL is "missing". */
 const char *json_text_type(const json_t *value);
 
 #endif

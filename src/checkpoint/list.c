@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whether all ranks have the same list of items: see list.h. A list becomes bytes: numbers of 8 bytes, and strings with the 0
- * at their end. Rank 0's bytes are read back by the others only to find the difference.
+ * Compares the lists of items of all ranks: see list.h. A list is turned into bytes: numbers of 8 bytes, and strings
+ * that end with 0. Other ranks parse the bytes of rank 0 only to find the difference.
  */
 #include "checkpoint/list.h"
 
@@ -149,7 +149,7 @@ static shoal_status compare_aliases(const struct item_info *own, const char **at
     return SHOAL_OK;
 }
 
-/* With the item that rank 0 has at that number. */
+/* Compares an item with the one that rank 0 has at that number. */
 static shoal_status compare_item(const shoal_items *items, size_t index, const char **at)
 {
     struct item_info own;
@@ -210,7 +210,7 @@ static shoal_status compare_value(const shoal_items *items, size_t index, const 
     return SHOAL_OK;
 }
 
-/* Own list with rank 0's bytes. */
+/* Compares this rank's list with rank 0's bytes. */
 static shoal_status compare_lists(const shoal_items *items, const char *at)
 {
     size_t n_items = (size_t)take_number(&at);
@@ -236,7 +236,7 @@ static shoal_status compare_lists(const shoal_items *items, const char *at)
     return SHOAL_OK;
 }
 
-/* Collective, once it is known that there is a difference: an error on all ranks. */
+/* Collective. Called when there is a difference: returns an error on all ranks. */
 static shoal_status find_difference(shoal_group *group, const shoal_items *items, const struct bytes *own)
 {
     void *first = NULL;

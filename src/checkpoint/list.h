@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether all ranks have the same list of items, and what the first difference is. */
+/* Compares the lists of items of all ranks, and finds the first difference. */
 #ifndef CHECKPOINT_LIST_H
 #define CHECKPOINT_LIST_H
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loading checkpoints: the phases, each of which ends in agreement.
+ * Loads checkpoints, in phases. At the end of each, all ranks agree that it succeeded (agree.h).
  *
- *   arguments   are compared among the ranks
+ *   arguments   compares the arguments of all ranks
  *   finding     the first rank chooses the checkpoint, and sends its path and its index
- *   looking     every rank parses the index, matches the names and looks at all bytes that it will need. If files are
- *               damaged and options.skips_damaged is set, it goes back to finding, for the checkpoint before.
- *   preparing   whether parts can be written; then they count as changed
- *   reading     into place
- *   ending      numbers, strings and whoever waits for the values
+ *   looking     every rank parses the index, matches the names and checks all bytes that it will need. If files are
+ *               damaged and options.skips_damaged is set, finding starts again, with the checkpoint before.
+ *   preparing   checks whether parts can be written; then they count as changed
+ *   reading     reads into place
+ *   ending      sets numbers and strings, and calls the functions of shoal_items_on_loaded
  *
- * Until all parts can be written nothing is changed on any rank. From "reading" on an error leaves values undefined, and
- * says so.
+ * Nothing is changed on any rank before all parts can be written. From "reading" on, an error leaves values undefined,
+ * and says so.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,15 +40,15 @@
 #include "checkpoint/progress.h"
 #include "shoal/checkpoint.h"
 
-/* No index is as long: a number that is wrong must not take all memory. */
+/* No index is this long. The limit keeps a wrong file size from using all memory. */
 #define MAX_INDEX_BYTES ((uint64_t)4 << 30)
 
-/* Which file says what a checkpoint has. */
+/* Which file tells what a checkpoint contains. */
 enum source {
     SOURCE_NONE,
     SOURCE_SHOAL,        /* INDEX_NAME */
     SOURCE_FOREIGN,      /* FOREIGN_INDEX_NAME */
-    SOURCE_FOREIGN_FILE, /* FOREIGN_FILE_NAME, which speaks for itself */
+    SOURCE_FOREIGN_FILE, /* FOREIGN_FILE_NAME, which needs no index */
 };
 
 /* A checkpoint that was found. The first rank sends it in one message: source, path with its zero, text. */
@@ -66,9 +66,10 @@ struct load {
     shoal_items *items;
     shoal_checkpoint_load_options options;
     struct found found;
-    int64_t step;     /* first rank only: that of the directory's name; -1: the directory itself */
-    bool has_damage;  /* this rank has failed at files of the checkpoint, which another one may not have */
-    size_t n_damaged; /* checkpoints that were passed over */
+    int64_t step; /* first rank only: that of the directory's name; -1: the directory itself */
+    bool
+        has_damage; /* this rank has failed because of files of the checkpoint; another checkpoint may be readable */
+    size_t n_damaged;                   /* checkpoints that were skipped */
     char damage_text[ERROR_TEXT_BYTES]; /* of the newest of these */
     struct checkpoint_index index;
     struct load_match match;
@@ -99,7 +100,7 @@ static shoal_status check_arguments(struct load *load, const shoal_checkpoint_lo
     }
     TRY(progress_check(&load->options.progress));
     if (info_out) {
-        /* Says before anything is changed what would be wrong with it. */
+        /* Checks the struct before anything is changed. */
         shoal_checkpoint_info trial = SHOAL_CHECKPOINT_INFO_INIT;
         trial.struct_size = info_out->struct_size < sizeof(trial) ? info_out->struct_size : sizeof(trial);
         const shoal_checkpoint_info zeros = {0};
@@ -134,7 +135,7 @@ static shoal_status compare_arguments(struct load *load)
     return list_agree(load->group, load->items);
 }
 
-/* Notes what files of the checkpoint are to blame for. Missing memory or a later version is another matter. */
+/* Notes failures that are caused by the files of the checkpoint. Missing memory or a later version is not damage. */
 static shoal_status note_damage(struct load *load, shoal_status status)
 {
     load->has_damage = status == SHOAL_ERR_INVALID || status == SHOAL_ERR_SYSTEM;
@@ -160,7 +161,7 @@ static bool has_file(const char *path, const char *name)
     return is_there;
 }
 
-/* A path that is as long as the system allows has files, too. -1: errno says why. */
+/* Opens a file in a directory, even if the whole path is longer than the system allows. -1: errno says why. */
 static int open_file(const char *path, const char *name)
 {
     int directory_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -249,7 +250,7 @@ static struct found read_message(void *message, size_t bytes)
     return found;
 }
 
-/* There is none, and it is allowed: an empty path. */
+/* For the case that there is no checkpoint, and that is allowed: an empty path. */
 static shoal_status make_empty_message(char **message_out, size_t *bytes_out)
 {
     *bytes_out = 2;
@@ -271,7 +272,7 @@ static shoal_status report_none(const struct load *load)
     return error_set(SHOAL_ERR_STATE, "%.300s: there is no complete checkpoint%s", load->directory, of_step);
 }
 
-/* The one that is asked for, or the newest, or the one before those that are damaged. NULL: none. */
+/* The checkpoint that was asked for, or the newest, or the newest before the damaged ones. NULL: none. */
 static shoal_status find_path(struct load *load, char **path_out)
 {
     int64_t least = load->options.has_step ? load->options.step : 0;
@@ -297,7 +298,7 @@ static shoal_status find_message(struct load *load, char **message_out, size_t *
     return status;
 }
 
-/* The source is SOURCE_NONE if there is none, and that is allowed. */
+/* The source is SOURCE_NONE if there is no checkpoint and that is allowed. */
 static shoal_status find(struct load *load, shoal_status *own_out)
 {
     char *message = NULL;
@@ -398,7 +399,8 @@ static void free_found(struct load *load)
     load->found = (struct found){0};
 }
 
-/* Where the first rank sees none the others must not see one: they would go on from the beginning, and nobody would know. */
+/* If the first rank sees no checkpoint, but another rank does, that is an error: otherwise the run would silently start
+   from the beginning. */
 static shoal_status check_none(struct load *load)
 {
     char *path = NULL;
@@ -426,7 +428,7 @@ static shoal_status find_and_look(struct load *load, shoal_status *own_out)
     return agree(load->group, "looking at the checkpoint", *own_out);
 }
 
-/* Until one is not damaged. That a rank has failed for another reason is the error of all. */
+/* Tries checkpoints until one is not damaged. If a rank fails for another reason, that is an error on all ranks. */
 static shoal_status choose(struct load *load)
 {
     shoal_status own;
@@ -450,7 +452,7 @@ static shoal_status choose(struct load *load)
 
 /* Reading ---------------------------------------------------------------------------------------------- */
 
-/* Whatever can be found wrong is found before anything counts as changed on any rank. */
+/* Finds as many errors as possible before anything counts as changed on any rank. */
 static shoal_status check_parts(const struct load *load)
 {
     for (size_t i = 0; i < load->match.n_wants; i++) {
@@ -589,7 +591,7 @@ static shoal_status list_steps(const char *directory, int64_t *steps_out, size_t
     size_t count = 0;
     TRY(directory_list(directory, &steps, &count));
     shoal_status status = SHOAL_OK;
-    if (count == 0) { /* it may be one itself */
+    if (count == 0) { /* the directory may be a checkpoint itself */
         shoal_checkpoint_info info = {0};
         status = look_at_newest(directory, &info);
         steps[0] = info.step;

@@ -2,8 +2,9 @@
 /*
  * Files of a checkpoint that is loaded: see load_file.h.
  *
- * The blocks of a file are numbered over its runs: a run begins with a block of its own, since its sums count from its
- * own start. Files are read, not mapped: whoever cuts a mapped file short kills its readers.
+ * The blocks of a file are numbered through all its runs. Every run begins with a new block, because its sums are
+ * counted from its own start. Files are read and not mapped: a process that truncates a mapped file kills its
+ * readers.
  */
 #include "checkpoint/load_file.h"
 
@@ -168,7 +169,7 @@ void load_file_mark(struct load_file *file, uint64_t at, uint64_t bytes)
 
 static shoal_status open_file(struct load_file *file, struct stat *info_out)
 {
-    /* Not blocking: opening a pipe would wait for its writer. Files do not care. */
+    /* Without O_NONBLOCK, opening a pipe would wait for its writer. Regular files ignore it. */
     int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return path_fail(file->path, "open", errno);
@@ -195,7 +196,7 @@ static shoal_status check_bytes(const struct load_file *file)
                      bytes < file->info->bytes ? "was cut off" : "has become longer");
 }
 
-/* It is the file that was looked at. */
+/* Opens the file again, and checks that it is the one that was checked before. */
 static shoal_status reopen(struct load_file *file)
 {
     struct stat info;
@@ -232,7 +233,7 @@ static shoal_status compare_id(const struct load_file *file, const struct safete
     return SHOAL_OK;
 }
 
-/* And marks it. */
+/* Parses the header, compares the id of the save, and marks the header. */
 static shoal_status check_header(struct load_file *file)
 {
     unsigned char length[SAFETENSORS_LENGTH_BYTES] = {0};
@@ -287,7 +288,7 @@ struct block_walk {
     size_t next; /* block in the run */
 };
 
-/* False: there is none any more. */
+/* False: there are no more. */
 static bool next_marked(const struct load_file *file, struct block_walk *walk, struct block *block_out)
 {
     while (walk->run < file->info->n_runs) {
@@ -304,8 +305,9 @@ static bool next_marked(const struct load_file *file, struct block_walk *walk, s
     return false;
 }
 
-/* In the order of the file: the system sees that and reads ahead. Asking it to (POSIX_FADV_WILLNEED) would fill its cache
-   with single pages instead of large folios, which doubles the processor time of this reading and of the next. */
+/* Reads in the order of the file, which the system notices, and reads ahead. A request to do so (POSIX_FADV_WILLNEED)
+   would fill its cache with single pages instead of large folios, which doubles the processor time of this read and of
+   the next. */
 static shoal_status check_sums(const struct load_file *file, void *buffer)
 {
     struct block_walk walk = {0};

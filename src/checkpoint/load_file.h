@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One file of a checkpoint, as a load reads it. First ranges are marked, then everything that was marked is checked
- * (a look), then it is read.
+ * One file of a checkpoint, as a load reads it. First, ranges are marked; then load_file_look checks everything that
+ * was marked; then it is read.
  *
- * A look opens the file and compares its size, the id of the save in its header, and the sums of all blocks that the
- * marked ranges touch, each once. A read compares the sums of the blocks that it reads whole.
+ * load_file_look opens the file and compares its size, the id of the save in its header, and the sums of all blocks
+ * that the marked ranges touch, each once. load_file_read compares the sums of the blocks that it reads whole.
  *
- * Files stay open between a look and the reads, so that what was checked is what is read, even if the checkpoint is
- * replaced meanwhile. If there are more than LOAD_OPEN_FILES, they are opened again, and must be the same files.
+ * Files stay open between the two, so that what was checked is what is read, even if the checkpoint is replaced
+ * meanwhile. If there are more than LOAD_OPEN_FILES, the others are opened again, and must be the same files.
  */
 #ifndef CHECKPOINT_LOAD_FILE_H
 #define CHECKPOINT_LOAD_FILE_H
@@ -40,7 +40,7 @@ shoal_status load_file_make(const char *directory, const struct index_file *info
 /* Zeros are allowed. */
 void load_file_free(struct load_file *file);
 
-/* The range will be read. It lies within the file. */
+/* Marks a range that will be read. It must lie within the file. */
 void load_file_mark(struct load_file *file, uint64_t at, uint64_t bytes);
 
 /* `buffer` has CHECKSUM_BLOCK_BYTES. */
@@ -48,7 +48,7 @@ shoal_status load_file_look(struct load_file *file, void *buffer);
 
 shoal_status load_file_read(struct load_file *file, uint64_t at, void *out, size_t bytes);
 
-/* For the last read: closes it if it was opened again. */
+/* Call after the last read: closes the file if it was opened again. */
 void load_file_done(struct load_file *file);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Checkpoints of other tools: see load_foreign.h. jansson parses, and is left behind: what is kept is copied. */
+/* Checkpoints of other tools: see load_foreign.h. jansson parses the text; what is kept is copied. */
 #include "checkpoint/load_foreign.h"
 
 #include <errno.h>
@@ -143,7 +143,7 @@ static shoal_status add_tensors(struct builder *builder, const shoal_safetensors
     return SHOAL_OK;
 }
 
-/* The size of the file: its header says it, and opening has compared that with the file. */
+/* The size of the file by its header, which was compared with the file when it was opened. */
 static shoal_status measure(const shoal_safetensors *file, uint64_t *bytes_out)
 {
     int64_t count = shoal_safetensors_count(file);

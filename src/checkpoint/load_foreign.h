@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Checkpoints of other tools: whole safetensors files in a directory, either model.safetensors alone, or several with
- * model.safetensors.index.json, whose "weight_map" says which tensor is in which file. They become an index without
- * sums, all of it in the section of the model.
+ * model.safetensors.index.json, whose "weight_map" tells which tensor is in which file. They are turned into an index
+ * without sums, in which all tensors are in the section of the model.
  */
 #ifndef CHECKPOINT_LOAD_FOREIGN_H
 #define CHECKPOINT_LOAD_FOREIGN_H
@@ -15,8 +15,8 @@
 #define FOREIGN_FILE_NAME "model.safetensors"
 
 /*
- * `text` of so many bytes: that of FOREIGN_INDEX_NAME; NULL: the directory has FOREIGN_FILE_NAME only. Reads the
- * headers of all files. Errors name the file. On failure nothing is left to free.
+ * Reads the headers of all files. `text` has `bytes` bytes and is that of FOREIGN_INDEX_NAME; NULL: the directory has
+ * FOREIGN_FILE_NAME only. Errors name the file. On failure nothing is left to free.
  */
 shoal_status load_foreign_read(const char *directory, const char *text, size_t bytes,
                                struct checkpoint_index *index_out);

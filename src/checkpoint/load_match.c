@@ -2,8 +2,8 @@
 /*
  * Matching of names: see load_match.h.
  *
- * Every name of every tensor is looked up in the list, which has a hash of its names. Where several tensors claim one
- * item, the one that has its name wins over those that have an alias.
+ * Every name of every tensor is looked up in the list, which has a hash table of its names. If several tensors claim an
+ * item, one that has the item's name wins over those that have an alias.
  */
 #include "checkpoint/load_match.h"
 
@@ -21,7 +21,7 @@
 #include "tensor/layout.h"
 
 #define MAX_TOLD 8
-/* Candidates for "nearest": distances of names take a few microseconds each. */
+/* How many names are compared to find the nearest; each takes a few microseconds. */
 #define MAX_NEAREST 4096
 #define ENTRY_BYTES 160
 
@@ -38,7 +38,7 @@ struct problem_list {
     char entries[MAX_TOLD][ENTRY_BYTES];
 };
 
-/* How well a tensor fits an item: by which names. */
+/* How well a tensor fits an item: which names are equal. */
 enum fit {
     FIT_NONE,
     FIT_ALIASES,
@@ -112,7 +112,7 @@ static shoal_status report(const struct matcher *matcher)
     if (n_lists == 0) {
         return SHOAL_OK;
     }
-    /* Each list has its share of the text, without its words. */
+    /* Each list gets an equal share of the text, besides its own words. */
     size_t room = (sizeof string - n_lists * 40) / n_lists;
     for (int i = 0; i < N_PROBLEMS; i++) {
         if (matcher->problems[i].count > 0) {
@@ -137,7 +137,7 @@ static bool is_wanted(const struct load_rules *rules, const char *section)
     return !rules->section || strcmp(rules->section, section) == 0;
 }
 
-/* A section that the list does not have is a name that was misspelled: nothing would be loaded. */
+/* A section that the list does not have is an error: its name was misspelled, and nothing would be loaded. */
 static shoal_status check_section(const struct matcher *matcher)
 {
     const char *section = matcher->rules->section;
@@ -171,8 +171,9 @@ static bool claim(struct matcher *matcher, const struct index_tensor *tensor, co
 }
 
 /*
- * Which tensors somebody wants. Shoal saves what is tied once: where the list ties what its checkpoint has apart, the one that no item
- * takes would be lost, and is unexpected. Other tools save it twice, and both copies are known then.
+ * Finds the tensors that the list knows. In a checkpoint of Shoal, a tensor is known only if an item takes it: tied
+ * parameters are saved once, so if the list ties two tensors of the checkpoint, the values of one would be lost, and it
+ * is unexpected. Other tools save tied parameters twice; then both copies are known.
  */
 static void find_known(struct matcher *matcher, bool *is_known)
 {
@@ -245,7 +246,7 @@ static void compare_tensor(struct matcher *matcher, const struct item_info *info
     }
 }
 
-/* Counts one that keeps its values. */
+/* Counts an item, number or string that keeps its value. */
 static void miss(struct matcher *matcher, const char *section, const char *name, bool is_allowed)
 {
     matcher->match.n_missing++;
@@ -351,7 +352,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(first->from->name, second->from->name);
 }
 
-/* Those of the checkpoint that the list has not. Sorts the values that were found. */
+/* Finds values of the checkpoint that the list does not have. Sorts the values that were found. */
 static void find_unexpected_values(struct matcher *matcher, const struct index_value **sorted)
 {
     struct load_match *match = &matcher->match;
@@ -383,7 +384,7 @@ static shoal_status match_values(struct matcher *matcher)
 
 /* All of it -------------------------------------------------------------------------------------------- */
 
-/* The unexpected ones that are most like the first missing one. */
+/* Finds the unexpected names that are most like the first missing one. */
 static void find_nearest(struct matcher *matcher)
 {
     const struct checkpoint_index *index = matcher->index;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which tensor of a checkpoint belongs to which item of a list, by section and name. Names are those of an item or its
- * aliases on one side, and those of a tensor or its aliases on the other: tied parameters load under any of their
- * names, whichever side has them tied.
+ * Finds which tensor of a checkpoint belongs to which item of a list, by section and name. Aliases count on both sides:
+ * tied parameters are loaded under any of their names, whether they are tied in the list or in the checkpoint.
  */
 #ifndef CHECKPOINT_LOAD_MATCH_H
 #define CHECKPOINT_LOAD_MATCH_H
@@ -37,8 +36,8 @@ struct load_match {
 };
 
 /*
- * What is missing, unexpected, or has another shape, dtype or kind is SHOAL_ERR_INVALID, with the first names of each
- * and their numbers. Borrows from both. On failure nothing is left to free.
+ * SHOAL_ERR_INVALID if something is missing, unexpected, or has another shape, dtype or kind; the text has how many
+ * there are of each, and the first names. The match borrows from both. On failure nothing is left to free.
  */
 shoal_status load_match_make(const shoal_items *items, const struct checkpoint_index *index,
                              const struct load_rules *rules, struct load_match *match_out);
@@ -46,7 +45,7 @@ shoal_status load_match_make(const shoal_items *items, const struct checkpoint_i
 /* Zeros are allowed. */
 void load_match_free(struct load_match *match);
 
-/* Numbers and strings of the checkpoint, to where the program has them. */
+/* Copies numbers and strings of the checkpoint to the program's variables. */
 void load_match_set_values(const struct load_match *match);
 
 #endif

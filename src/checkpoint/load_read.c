@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Moves of bytes from files into parts: see load_read.h.
+ * Moves bytes from files into parts: see load_read.h.
  *
- * A piece is a tensor of its own in the file, row-major; what is wanted of it is a box (checkpoint/box.h), which is
- * read directly where both sides are contiguous, and through the buffer otherwise. The second reading finds in the
- * page cache what the look has read, so that its price is one copy of memory.
+ * In the file a piece is a tensor of its own, row-major. The wanted part of it is a box (checkpoint/box.h), which is
+ * read directly if both sides are contiguous, and through the buffer otherwise. load_reader_look has read the bytes
+ * before, so they are in the page cache, and reading them again costs one copy.
  */
 #include "checkpoint/load_read.h"
 
@@ -192,7 +192,7 @@ static shoal_status move_piece(void *context, const struct box_piece *piece)
     }
     shoal_dtype from = mover->want->tensor->dtype;
     shoal_dtype to = mover->want->dtype;
-    /* Offsets of boxes count elements as large as those of the file. */
+    /* The offsets of boxes count bytes of elements of the file's dtype. */
     int64_t offset = piece->memory_offset / (int64_t)dtype_bytes(from) * (int64_t)dtype_bytes(to);
     TRY(load_file_read(mover->file, at, mover->reader->buffer, piece->file_bytes));
     if (from == to) {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reading what one rank needs of a checkpoint: which byte ranges of which files, first looked at, then read into
- * place.
+ * Reads what one rank needs of a checkpoint: byte ranges of files, which are first checked and then read into place.
  *
- *     load_reader_make    regions of parts and of pieces become moves, in the order of the files
- *     load_reader_look    everything that can be seen to be wrong, before anything is changed
- *     load_reader_read    into the parts, which the caller has filled in meanwhile
+ *     load_reader_make    turns regions of parts and of pieces into moves, in the order of the files
+ *     load_reader_look    finds all errors that can be found before anything is changed
+ *     load_reader_read    reads into the parts, which the caller has filled in meanwhile
  *
- * Needs 2 MiB besides the list of moves. Knows no other ranks.
+ * Needs 2 MiB besides the list of moves. Makes no collectives.
  */
 #ifndef CHECKPOINT_LOAD_READ_H
 #define CHECKPOINT_LOAD_READ_H
@@ -23,12 +22,12 @@
 struct load_want {
     size_t item; /* of the list */
     const struct index_tensor *tensor;
-    shoal_dtype dtype; /* of the memory; another floating one than that of the tensor is converted */
+    shoal_dtype dtype; /* of the memory; if the tensor has another floating dtype, values are converted */
     struct region region;
     struct item_part part; /* for load_reader_read; its region is not looked at */
 };
 
-/* What one piece of a tensor has for one want. */
+/* The part of one want that is in one piece of the tensor. */
 struct load_move {
     size_t want;
     const struct index_piece *piece;

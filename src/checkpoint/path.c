@@ -56,7 +56,7 @@ shoal_status path_absolute(const char *path, char **absolute_out)
 
 /* Links ------------------------------------------------------------------------------------------------ */
 
-/* `path`, which is a link, becomes what the link says; relative links begin where the link is. */
+/* Replaces `path`, which is a link, by the link's target; a relative target begins in the link's directory. */
 static shoal_status follow(char path[PATH_MAX])
 {
     char link[PATH_MAX];
@@ -127,7 +127,7 @@ shoal_status path_open_parent(const char *path, int *fd_out)
     char parent[PATH_MAX] = ".";
     size_t length = strlen(path);
     while (length > 0 && path[length - 1] == '/') {
-        length--; /* the name of a directory may end in these */
+        length--; /* the name of a directory may end in slashes */
     }
     while (length > 0 && path[length - 1] != '/') {
         length--;
@@ -156,7 +156,7 @@ shoal_status path_sync(int directory_fd, const char *path)
             code = errno;
         }
     } while (code == EINTR);
-    bool is_kept = code == EINVAL; /* by a file system that keeps directories without being asked */
+    bool is_kept = code == EINVAL; /* a file system that makes directories durable by itself */
     return code == 0 || is_kept ? SHOAL_OK : path_fail(path, "fsync of its directory", code);
 }
 
@@ -266,7 +266,7 @@ static shoal_status remove_entry(const char *path, bool *is_directory_out)
     return *is_directory_out ? SHOAL_OK : path_remove(path);
 }
 
-/* Removes the files of a directory. A directory in it is named in `inner`, which is then not empty. */
+/* Removes the files of a directory. If there is a directory in it, `inner` gets its path; otherwise "". */
 static shoal_status remove_files(const char *path, char inner[PATH_MAX])
 {
     inner[0] = '\0';
@@ -303,7 +303,7 @@ shoal_status path_remove_tree(const char *path)
         return path_fail(path, "remove", ENAMETOOLONG);
     }
     memcpy(at, path, length + 1);
-    /* Down while there are directories; an empty one is removed, and its parent looked at again. */
+    /* Goes down while there are directories; removes an empty one, and goes on with its parent. */
     while (strlen(at) >= length) {
         TRY(remove_files(at, inner));
         if (inner[0] != '\0') {

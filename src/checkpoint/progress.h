@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* How far a run has come, as the options of saves and loads say it. */
+/* Checks the progress of a run, which is part of the options of saves and loads. */
 #ifndef CHECKPOINT_PROGRESS_H
 #define CHECKPOINT_PROGRESS_H
 
 #include "shoal/checkpoint.h"
 
-/* SHOAL_ERR_INVALID for a number that is negative, and if only some of those that make up a batch are said. */
+/* SHOAL_ERR_INVALID if a number is negative, or if only some of the numbers that make up a batch are set. */
 shoal_status progress_check(const shoal_checkpoint_progress *progress);
 
-/* SHOAL_ERR_INVALID if both say how many samples a step has, and differ. */
+/* SHOAL_ERR_INVALID if both have a number of samples per step, and the numbers differ. */
 shoal_status progress_compare(const shoal_checkpoint_progress *now, const shoal_checkpoint_progress *saved);
 
 #endif

@@ -8,7 +8,7 @@ int64_t region_count(const struct region *region, int n_dims)
 {
     int64_t count = 1;
     for (int i = 0; i < n_dims; i++) {
-        /* Of a region without elements the other lengths may have any product. */
+        /* In a region without elements, the product of the other lengths may overflow. */
         if (region->length[i] == 0) {
             return 0;
         }

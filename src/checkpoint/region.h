@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Regions: a range of indices in every dimension of a tensor. What a rank has of a tensor, what it writes, and what a
- * file holds are regions of the whole. Dimensions beyond those of the tensor are not looked at.
+ * file contains are regions of the whole. Dimensions beyond those of the tensor are ignored.
  */
 #ifndef CHECKPOINT_REGION_H
 #define CHECKPOINT_REGION_H
@@ -16,18 +16,18 @@ struct region {
     int64_t length[SHOAL_MAX_DIMS];
 };
 
-/* Elements; 1 without dimensions. */
+/* The number of elements; 1 without dimensions. */
 int64_t region_count(const struct region *region, int n_dims);
 
 bool region_equals(const struct region *a, const struct region *b, int n_dims);
 
-/* Negative, 0 or positive: by begin, then by length, the first dimension first. */
+/* For sorting: by begin, then by length, the first dimension first. */
 int region_compare(const struct region *a, const struct region *b, int n_dims);
 
-/* What both have. False: nothing, and *both_out is not set. */
+/* The intersection. False: it is empty, and *both_out is not set. */
 bool region_intersect(const struct region *a, const struct region *b, int n_dims, struct region *both_out);
 
-/* The tensor that is `length` indices from `offset` on along `dim`; -1: all of it. */
+/* Makes the region of `length` indices from `offset` on along `dim`; -1: the whole tensor. */
 void region_make(struct region *region_out, int n_dims, const int64_t *shape, int dim, int64_t offset,
                  int64_t length);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Safetensors files: the header is checked once, data is read when asked for.
+ * Safetensors files: the header is checked once, data is read on request.
  *
- * A file is read, not mapped. Who cuts a mapped file short kills its readers (SIGBUS), and a library must not die of
- * what others do to a file; a read that finds fewer bytes is an error like any other. Reading also lands the bytes
- * where they are wanted, aligned, with one copy.
+ * Files are read and not mapped. A process that truncates a mapped file kills its readers (SIGBUS), and a library must
+ * not die because of what others do to a file. A read that gets fewer bytes is an error like any other. Reading also
+ * needs only one copy, to aligned memory of the caller's choice.
  */
 #include "shoal/safetensors.h"
 
@@ -57,7 +57,7 @@ static shoal_status read_data(const shoal_safetensors *file, const struct safete
 
 /* Opening ---------------------------------------------------------------------------------------------- */
 
-/* Elements would have to be turned around. */
+/* Files are little-endian; on other machines elements would have to be byte-swapped. */
 static shoal_status check_byte_order(void)
 {
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -155,7 +155,7 @@ shoal_status shoal_safetensors_open(const char *path, shoal_safetensors **file_o
     if (!file_out || !path) {
         return error_set(SHOAL_ERR_INVALID, "safetensors_open: %s is NULL", path ? "file_out" : "path");
     }
-    /* Not blocking: opening a pipe would wait for its writer. Files do not care. */
+    /* Without O_NONBLOCK, opening a pipe would wait for its writer. Regular files ignore it. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return error_set(SHOAL_ERR_SYSTEM, "safetensors_open: %s: %s", path, error_errno_text(errno));
@@ -306,8 +306,8 @@ shoal_status shoal_safetensors_read_range(const shoal_safetensors *file, int64_t
 /* Boxes ------------------------------------------------------------------------------------------------ */
 
 /*
- * The kernel reads nothing ahead for requests with holes between them, so that each would wait for the disk. It is told
- * about small pieces some time before they are read, so that a disk has several of them to work on.
+ * The kernel reads nothing ahead for requests with holes between them, so each would wait for the disk. So it is told
+ * about small pieces some time before they are read, and the disk always has several requests.
  */
 #define AHEAD_PIECES 64
 #define AHEAD_BYTES ((size_t)256 << 10)
@@ -337,7 +337,7 @@ static shoal_status read_piece(const struct box_reader *reader, const struct box
     return SHOAL_OK;
 }
 
-/* The oldest of the ring. */
+/* Reads the oldest piece of the ring. */
 static shoal_status read_oldest(struct box_reader *reader)
 {
     return read_piece(reader, &reader->ahead[reader->n_read++ % AHEAD_PIECES]);

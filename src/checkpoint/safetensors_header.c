@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads the header of a safetensors file. jansson parses (UTF-8, syntax, keys that come twice) and is left behind
- * when this returns: what is kept is copied, so that it counts as the library's memory.
+ * Reads the header of a safetensors file. jansson parses it (UTF-8, syntax, duplicate keys); what is kept is copied, so
+ * that it counts as the library's memory.
  */
 #include "checkpoint/safetensors_header.h"
 
@@ -211,7 +211,7 @@ static shoal_status check_members(json_t *object)
     return SHOAL_OK;
 }
 
-/* The offsets lie in the data, and are as far apart as dtype and shape say. */
+/* Checks that the offsets lie in the data, and that their distance fits dtype and shape. */
 static shoal_status check_size(const struct safetensors_tensor *tensor, uint64_t data_bytes)
 {
     int64_t count;
@@ -257,7 +257,7 @@ static int compare_places(const void *a, const void *b)
     const struct safetensors_tensor *first = a;
     const struct safetensors_tensor *second = b;
     int order = (first->begin > second->begin) - (first->begin < second->begin);
-    /* One without bytes may lie at the begin of another. */
+    /* A tensor without bytes may lie where another one begins. */
     order = order ? order : (first->end > second->end) - (first->end < second->end);
     return order ? order : strcmp(first->name, second->name);
 }
@@ -269,7 +269,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp((*first)->name, (*second)->name);
 }
 
-/* The tensors, in order, cover the data: no byte is left out or claimed twice. */
+/* Checks that the tensors, which are sorted, cover the data: no byte is left out or belongs to two of them. */
 static shoal_status check_cover(const struct safetensors_header *header, uint64_t data_bytes)
 {
     char text[SAFETENSORS_NAME_BYTES];
@@ -300,7 +300,7 @@ static shoal_status check_cover(const struct safetensors_header *header, uint64_
     return SHOAL_OK;
 }
 
-/* Takes a copy to *next, which there is room for: a string is longer in JSON, by its quotes at least. */
+/* Copies a string to *next. There is room: the string is longer in the JSON text, at least by its quotes. */
 static const char *keep_string(char **next, const char *string)
 {
     size_t bytes = strlen(string) + 1;
@@ -355,8 +355,7 @@ static shoal_status parse_entries(json_t *root, char *strings, uint64_t data_byt
     return SHOAL_OK;
 }
 
-/* qsort of the C library may take memory for large arrays that is not counted as ours, and does without it when there
-   is none. */
+/* For large arrays, qsort may allocate memory that the library does not count. It also works without. */
 static shoal_status sort(struct safetensors_header *header, uint64_t data_bytes)
 {
     qsort(header->tensors, header->n_tensors, sizeof(header->tensors[0]), compare_places);
@@ -390,7 +389,7 @@ failed:
 
 /* JSON ------------------------------------------------------------------------------------------------- */
 
-/* Behind the object there may be spaces, to align the data, and nothing else. */
+/* After the object there may be only spaces, which align the data. */
 static shoal_status check_ends(const char *text, size_t bytes)
 {
     if (bytes == 0 || text[0] != '{') {

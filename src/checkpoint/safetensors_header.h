@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The header of a safetensors file: eight bytes of length (little-endian), then JSON that says which tensors there
- * are and where their bytes lie in the data, which is the rest of the file:
+ * The header of a safetensors file: eight bytes of length (little-endian), then JSON with the tensors and where their
+ * bytes lie in the data, which is the rest of the file:
  *
  *     {"__metadata__": {"key": "text", ...}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
  *
- * What is kept of it is checked: offsets are within the data, fit dtype and shape, and together cover all of it, each
- * byte once.
+ * A header that was parsed is checked: offsets are within the data, fit dtype and shape, and together cover all of it,
+ * each byte once.
  */
 #ifndef CHECKPOINT_SAFETENSORS_HEADER_H
 #define CHECKPOINT_SAFETENSORS_HEADER_H
@@ -21,7 +21,7 @@
 #define SAFETENSORS_LENGTH_BYTES 8
 /* As in the reference implementation. */
 #define SAFETENSORS_MAX_HEADER_BYTES 100000000
-/* The key that no tensor can have: the text about the file. */
+/* The key of the metadata, which no tensor can have. */
 #define SAFETENSORS_METADATA_KEY "__metadata__"
 
 struct safetensors_tensor {
@@ -47,7 +47,7 @@ struct safetensors_header {
     char *strings; /* what all names, keys and values point into */
 };
 
-/* How long the header is, from the first SAFETENSORS_LENGTH_BYTES of a file of that size. */
+/* Reads the length of the header from the first SAFETENSORS_LENGTH_BYTES of a file of that size. */
 shoal_status safetensors_header_length(const unsigned char *length, uint64_t file_bytes,
                                        size_t *header_bytes_out);
 
@@ -64,12 +64,12 @@ const struct safetensors_tensor *safetensors_header_find(const struct safetensor
 
 /* The row of safetensors_dtypes.def, by which tensors are ordered in a file; -1: the format has no such dtype. */
 int safetensors_dtype_row(shoal_dtype dtype);
-/* What files call the dtype of that row. */
+/* The name of the dtype of a row in files. */
 const char *safetensors_dtype_name(int row);
-/* The other way. False: no dtype has that name in files. */
+/* Finds a dtype by its name in files. False: there is none. */
 bool safetensors_dtype_find(const char *name, shoal_dtype *dtype_out);
 
-/* Whether so many bytes from `offset` on lie within the tensor. */
+/* Checks that `bytes` bytes from `offset` on lie within the tensor. */
 shoal_status safetensors_check_range(const struct safetensors_tensor *tensor, uint64_t offset, size_t bytes);
 
 /* For error texts: the name in quotes, cut if it is long, without control characters. */

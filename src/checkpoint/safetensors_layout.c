@@ -250,7 +250,7 @@ static int compare_in_file(const void *a, const void *b)
     return order != 0 ? order : strcmp((*first)->name, (*second)->name);
 }
 
-/* In the order of the file, one behind the other. */
+/* Places the tensors one after the other. They are in the order of the file. */
 static shoal_status place(struct safetensors_tensor **tensors, size_t n_tensors, uint64_t *data_bytes_out)
 {
     const uint64_t most = (uint64_t)INT64_MAX - SAFETENSORS_MAX_HEADER_BYTES - SAFETENSORS_LENGTH_BYTES;

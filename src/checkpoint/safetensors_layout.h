@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a safetensors file that is to be written looks like: its tensors, where their bytes lie, and the header.
+ * The layout of a safetensors file that is to be written: its tensors, where their bytes lie, and the header.
  *
- * Tensors have the numbers in which they were added. In the file they lie as the reference implementation puts them:
- * by dtype, larger elements first, then by name. So every tensor is aligned to its elements, the file does not depend
- * on the order of calls, and equal contents give equal files, whoever wrote them.
+ * Tensors are numbered in the order in which they were added. In the file they are in the order of the reference
+ * implementation: by dtype, larger elements first, then by name. So every tensor is aligned to its elements, the file
+ * does not depend on the order of calls, and equal contents give equal files.
  */
 #ifndef CHECKPOINT_SAFETENSORS_LAYOUT_H
 #define CHECKPOINT_SAFETENSORS_LAYOUT_H
@@ -17,7 +17,7 @@
 #include "checkpoint/safetensors_header.h"
 #include "shoal/safetensors.h"
 
-/* Finds strings by hash: a name must not come twice. */
+/* Finds strings by hash, because names must not repeat. */
 struct string_table {
     struct string_slot {
         const char *string; /* NULL: free */
@@ -39,8 +39,8 @@ struct shoal_safetensors_layout {
     size_t pair_capacity;
     struct string_table keys;
 
-    /* Made by safetensors_layout_arrange; NULL when something was added since. */
-    char *header; /* with the bytes of its length before it */
+    /* Made by safetensors_layout_arrange; NULL if something was added since. */
+    char *header; /* begins with the bytes of its length */
     size_t header_bytes;
     uint64_t file_bytes;
 };
@@ -48,16 +48,16 @@ struct shoal_safetensors_layout {
 /* Places the tensors and makes the header. */
 shoal_status safetensors_layout_arrange(shoal_safetensors_layout *layout);
 
-/* The same, and nothing can be added any more. One more owner. */
+/* The same; afterwards nothing can be added. Adds a reference. */
 shoal_status safetensors_layout_fix(shoal_safetensors_layout *layout);
 
-/* The header of tensors in the order of the file. Its size, with that of its length, is a multiple of 8. Freed by
-   mem_free. */
+/* Makes the header; `tensors` are in the order of the file. Its size, including that of its length, is a multiple of 8.
+   Freed with mem_free. */
 shoal_status safetensors_text_make(const struct safetensors_tensor *const *tensors, size_t n_tensors,
                                    const struct safetensors_pair *pairs, size_t n_pairs, char **header_out,
                                    size_t *header_bytes_out);
 
-/* Whether JSON can hold the string: UTF-8. The error names what it is. */
+/* Checks that the string is UTF-8, as JSON requires. The error begins with `what`. */
 shoal_status safetensors_text_check(const char *what, const char *string);
 
 #endif

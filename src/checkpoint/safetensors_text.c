@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The text of a header, in one form only: no spaces but those at the end that align the data, keys in the order of
- * the reference implementation, which also escapes nothing that JSON does not want escaped. Written twice, first
- * without memory to learn its length.
+ * The text of a header, always in the same form: no spaces except those at the end that align the data, keys in the
+ * order of the reference implementation, and only the escapes that JSON requires. It is written twice, first without
+ * memory, to find its length.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@
 
 /* UTF-8 ------------------------------------------------------------------------------------------------ */
 
-/* Bytes of the character that begins here; 0: it is none (cut off, too long for what it says, a surrogate, too
+/* The number of bytes of the UTF-8 character that begins here; 0: it is invalid (cut off, overlong, a surrogate, too
    large). */
 static size_t measure_character(const unsigned char *bytes)
 {

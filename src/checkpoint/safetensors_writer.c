@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writing safetensors files. The creator of a file writes its header and gives it its size; from then on everybody
- * who has the layout knows where each tensor lies and writes there. A writer that has failed to write does not
- * finish: the system may have forgotten what it could not store, and would report nothing at the next attempt.
+ * Writes safetensors files. The creator of a file writes its header and sets its size; from then on every writer with
+ * the same layout knows where each tensor lies, and writes there. A writer that has failed once cannot finish: the
+ * system may have dropped what it could not store, and would not report that a second time.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -48,7 +48,7 @@ static shoal_status begin_file(const char *path, shoal_safetensors_writer *write
     return file_resize(&writer->file, writer->layout->file_bytes);
 }
 
-/* The file that was joined has the size and the header of our layout. */
+/* Checks that the file that was joined has the size and the header of this writer's layout. */
 static shoal_status compare_header(const shoal_safetensors_writer *writer)
 {
     const shoal_safetensors_layout *layout = writer->layout;

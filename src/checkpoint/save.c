@@ -63,7 +63,7 @@ shoal_status save_check_arguments(const char *directory, const shoal_items *item
     return SHOAL_OK;
 }
 
-/* All ranks say the same. */
+/* The options must be the same on all ranks. */
 static shoal_status compare_options(shoal_group *group, const char *directory,
                                     const shoal_checkpoint_options *options)
 {
@@ -93,7 +93,7 @@ static int compare_jobs(const void *a, const void *b)
     return left->at == right->at ? 0 : left->at < right->at ? -1 : 1;
 }
 
-/* Numbers and strings are those of the first rank. */
+/* Copies the numbers and strings of the first rank, which are saved. */
 static shoal_status take_values(struct save *save)
 {
     size_t n_values = items_n_values(save->items);
@@ -142,7 +142,7 @@ static shoal_status make_id(char id[INDEX_ID_CHARS + 1])
     return SHOAL_OK;
 }
 
-/* What only the first rank does before anything is planned. */
+/* What the first rank does before anything is planned. */
 static shoal_status prepare_first(struct save *save)
 {
     if (save->rank != 0) {
@@ -152,7 +152,8 @@ static shoal_status prepare_first(struct save *save)
     return make_id(save->id);
 }
 
-/* Files, places and jobs, without writing anything. The working directory may be another one when files are written. */
+/* Plans files, places and jobs; writes nothing. Paths become absolute, because the working directory may change before
+   files are written. */
 static shoal_status plan(struct save *save, const char *directory)
 {
     TRY(path_absolute(directory, &save->directory));
@@ -222,7 +223,7 @@ static shoal_status copy_bytes(void *context, const void *data, size_t bytes)
     return SHOAL_OK;
 }
 
-/* The job's bytes are at `to` from now on, contiguous and ready to be written. */
+/* Copies the job's bytes to `to`, contiguous and ready to be written, and lets the job point there. */
 static shoal_status take_job(struct save_job *job, char *to, char *buffer)
 {
     char *at = to;

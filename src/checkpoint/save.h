@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A save, in steps that a call makes one after the other; in the background a thread makes the last ones:
+ * The steps of a save. For a save in the background, a thread makes the last ones:
  *
- *   save_begin    collective: compares arguments and lists, decides who writes what where, makes the temporary
- *                 directory
- *   save_take     collective, in the background only: copies what this rank will write
+ *   save_begin    collective: compares arguments and lists, plans who writes what where, makes the temporary directory
+ *   save_take     collective, for saves in the background only: copies what this rank will write
  *   save_write    collective unless save_take was called: writes files, and keeps sums of what it wrote
  *   save_finish   collective: agrees that all is written, writes the index, moves the directory into place
- *   save_end      frees; without a save_finish that went well what was written is removed
+ *   save_end      frees everything; unless save_finish has succeeded, removes what was written
  *
  * A file is cut into runs: ranges that one rank writes from the beginning to the end, with sums of their blocks. Runs
  * are made of jobs, each a region of a tensor that is contiguous in the file, or a header.
@@ -31,8 +30,7 @@
 struct save_file {
     char *name;
     uint64_t bytes;
-    shoal_safetensors_layout
-        *layout; /* NULL: another rank's file of pieces, which only its name and size is needed of */
+    shoal_safetensors_layout *layout; /* NULL: a file of pieces of another rank, of which it is not needed */
 };
 
 /* Where a piece (format pieces) or a tensor (format whole) begins. */
@@ -106,7 +104,7 @@ struct save {
     size_t slice_capacity;
 };
 
-/* `save_out` is to be ended also after an error. */
+/* Call save_end also after an error. */
 shoal_status save_begin(shoal_group *group, const char *directory, const shoal_items *items,
                         const shoal_checkpoint_options *options, struct save *save_out);
 shoal_status save_take(struct save *save);
@@ -114,32 +112,32 @@ shoal_status save_write(struct save *save);
 shoal_status save_finish(struct save *save, shoal_group *group);
 void save_end(struct save *save);
 
-/* Arguments that a rank can check by itself. Options become complete ones. */
+/* Checks what a rank can check by itself, and completes the options. */
 shoal_status save_check_arguments(const char *directory, const shoal_items *items,
                                   const shoal_checkpoint_options *given,
                                   shoal_checkpoint_options *options_out);
 
-/* The parts of it (save_pieces.c, save_whole.c): files, places and jobs. Local, and the same on all ranks. */
+/* Plan files, places and jobs, for either format (save_pieces.c, save_whole.c). Local, and the same on all ranks. */
 shoal_status save_plan_pieces(struct save *save);
 shoal_status save_plan_whole(struct save *save);
 
-/* What both need (save_jobs.c). A file; the next number. `layout` becomes the save's, also after an error. */
+/* For both formats (save_jobs.c). Adds a file, with the next number. Takes over `layout`, also after an error. */
 shoal_status save_add_file(struct save *save, const char *name, shoal_safetensors_layout *layout);
 shoal_status save_add_job(struct save *save, const struct save_job *job);
-/* The piece, which this rank has, goes there. */
+/* Adds a job for a piece that this rank has. */
 shoal_status save_add_piece_job(struct save *save, const struct split_piece *piece, size_t file, uint64_t at);
-/* The header of a file. */
+/* Adds a job for the header of a file. */
 shoal_status save_add_header_job(struct save *save, size_t file);
-/* The part of `region`, which is within what this rank has of the tensor. */
+/* Finds the memory of `region`, which must lie within this rank's part of the tensor. */
 shoal_status save_find_source(const struct save *save, size_t tensor, const struct region *region,
                               struct save_job *job_out);
 
-/* Index (save_index.c), on the first rank: from the runs of all ranks as save_pack_runs has packed them. */
+/* Write the index (save_index.c), on the first rank, from the runs of all ranks, which save_pack_runs has packed. */
 shoal_status save_pack_runs(const struct save *save, char **data_out, size_t *bytes_out);
 shoal_status save_write_index(struct save *save, const char *packed, const uint64_t *offsets);
 /* Format whole: NAME.safetensors.index.json of every section with more than one file (first rank). */
 shoal_status save_write_weight_maps(const struct save *save);
-/* A small file in the temporary directory, durable. */
+/* Writes a small file to the temporary directory, durably. */
 shoal_status save_write_text(const struct save *save, const char *name, const char *text, size_t bytes);
 
 #endif

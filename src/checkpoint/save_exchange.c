@@ -21,7 +21,7 @@
 
 /* Slices ------------------------------------------------------------------------------------------------- */
 
-/* How a tensor is cut: indices before `cut` one by one, those of `cut` by chunks. */
+/* How a tensor is cut: a slice for each index of the dimensions before `cut`, and for each chunk of dimension `cut`. */
 struct cutting {
     const struct save_exchanged *exchanged;
     const struct table_tensor *tensor;
@@ -73,7 +73,7 @@ static void begin_tensor(struct exchange *exchange, const struct save_exchanged 
     exchange->cutting = cutting;
 }
 
-/* To the next slice of the tensor; false: there is none. */
+/* Goes on to the next slice of the tensor; false: there is none. */
 static bool advance(struct cutting *cutting)
 {
     const struct table_tensor *tensor = cutting->tensor;
@@ -126,7 +126,7 @@ static shoal_status put_bytes(void *context, const void *data, size_t bytes)
     return SHOAL_OK;
 }
 
-/* The job of a part of what `source` is the job of. */
+/* Makes the job for a part of `source`. */
 static struct save_job narrow(const struct save_job *source, const struct region *whole,
                               const struct region *part)
 {
@@ -140,7 +140,7 @@ static struct save_job narrow(const struct save_job *source, const struct region
     return job;
 }
 
-/* Everything that this rank has of the slice, behind what is in `sent` already. */
+/* Appends everything that this rank has of the slice to what is sent. */
 static shoal_status put_parts(struct exchange *exchange, const struct slice *slice, char **to)
 {
     const struct save *save = exchange->save;
@@ -310,7 +310,7 @@ static shoal_status run_rounds(struct exchange *exchange)
     while (!is_last) {
         TRY(run_round(exchange, &is_last));
     }
-    /* The rounds have cleared the text. */
+    /* Set again, because the collectives of later rounds have cleared the text. */
     return exchange->status == SHOAL_OK ? SHOAL_OK : error_set(exchange->status, "%s", exchange->text);
 }
 

@@ -98,7 +98,7 @@ struct building {
     struct index_piece *pieces;
 };
 
-/* Runs, which are sorted, to their files. They cover them: anything else is a fault of ours. */
+/* Assigns the sorted runs to their files. Runs that do not cover their file are an internal error. */
 static shoal_status add_files(const struct save *save, struct building *building, size_t n_runs)
 {
     size_t next = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files of pieces: every rank that has something to write writes one file of its own, in which a piece is the tensor
- * "NAME@BEGIN+LENGTH,BEGIN+LENGTH" with a range for each dimension, and "SECTION/" before it unless the section is
- * "model". Other tools find no name that they know.
+ * Files of pieces: every rank that has something to write writes a file of its own. In it a piece is the tensor
+ * "NAME@BEGIN+LENGTH,BEGIN+LENGTH", with a range for each dimension, and with "SECTION/" in front unless the section is
+ * "model". So other tools do not take a piece for a whole tensor.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void format_ranges(char text[RANGES_BYTES], const struct region *region, 
     }
 }
 
-/* A name of one section can look like that of another: then it gets a number. */
+/* If names of two sections look alike, one of them gets a number. */
 static shoal_status add_tensor(shoal_safetensors_layout *layout, const struct table_tensor *tensor,
                                const struct region *region)
 {
@@ -65,7 +65,7 @@ static shoal_status sort_by_rank(const struct save *save, struct by_rank *by_ran
     if (!by_rank->pieces || !by_rank->begins) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    /* While pieces are put, this is where the next one of each rank goes; in the end that is where the next rank
+    /* While pieces are added, this is where the next one of each rank goes. At the end it is where the next rank
        begins. */
     size_t *begins = by_rank->begins + 1;
     for (size_t i = 0; i < save->n_pieces; i++) {
@@ -114,7 +114,7 @@ static shoal_status add_jobs(struct save *save, size_t file, const size_t *piece
     return SHOAL_OK;
 }
 
-/* The file of a rank. Other ranks than the first need nothing of each other's but the number. */
+/* Adds the file of a rank. Except for the first rank, ranks need only the numbers of each other's files. */
 static shoal_status add_file(struct save *save, int rank, size_t n_files, const size_t *pieces,
                              size_t n_pieces)
 {

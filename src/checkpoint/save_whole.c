@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files of whole tensors, as other tools read them: SECTION-00001-of-0000n.safetensors for each section, its tensors in
- * the order of the list, a next file where the data of one would become too much; only one file is
- * SECTION.safetensors. Aliases are in the metadata, alias to name, as safetensors' save_model writes them.
+ * Files of whole tensors, as other tools read them: SECTION-00001-of-0000n.safetensors for each section, with its
+ * tensors in the order of the list. A new file begins when the data of one would become too large; a single file is
+ * called SECTION.safetensors. Aliases are in the metadata, alias to name, as safetensors' save_model writes them.
  *
  * A piece whose bytes are contiguous in the file is written by the rank that has it. The others are exchanged.
  */
@@ -41,7 +41,8 @@ static uint64_t count_bytes(const struct table_tensor *tensor)
     return bytes;
 }
 
-/* Whether it ends as names of files do that are one of several: then it could be one of another section's. */
+/* Whether a section's name ends like that of one of several files: then its file could be taken for another
+   section's. */
 static bool looks_numbered(const char *section)
 {
     static const char pattern[] = "-00000-of-00000";
@@ -59,7 +60,7 @@ static bool looks_numbered(const char *section)
     return true;
 }
 
-/* Sections are names of files here. */
+/* Sections must be usable as file names. */
 static shoal_status check_section(const char *section)
 {
     if (looks_numbered(section)) {
@@ -139,7 +140,7 @@ static shoal_status add_file(struct save *save, const char *name, const struct b
     return (int)(file % (size_t)save->n_ranks) == save->rank ? save_add_header_job(save, file) : SHOAL_OK;
 }
 
-/* All files of the section that begins here. *n_done_out: its tensors. */
+/* Adds all files of the section that begins here. *n_done_out: the number of its tensors. */
 static shoal_status add_section(struct save *save, const struct by_section *tensors, size_t n_tensors,
                                 size_t *n_done_out)
 {
@@ -185,7 +186,7 @@ static shoal_status add_files(struct save *save, struct by_section *tensors)
 
 /* Pieces ------------------------------------------------------------------------------------------------- */
 
-/* Whether its elements follow each other in the row-major tensor. */
+/* Whether the elements of the region are contiguous in the row-major tensor. */
 static bool is_contiguous(const struct region *region, const struct table_tensor *tensor)
 {
     int i = 0;

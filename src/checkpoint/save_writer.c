@@ -12,7 +12,7 @@
 #include "checkpoint/path.h"
 #include "kernel/kernel.h"
 
-/* What the disk is given at once before a file is complete. */
+/* How much is given to the disk at a time before a file is complete. */
 #define EARLY_BYTES ((uint64_t)8 << 20)
 
 /* The bytes of a job ------------------------------------------------------------------------------------- */
@@ -121,7 +121,7 @@ static shoal_status continue_run(struct save *save, const struct save_job *job)
     return SHOAL_OK;
 }
 
-/* Lets the disk begin with large ranges. */
+/* Lets the disk begin to write once there is a large range. */
 static void begin_early(struct save_writer *writer, uint64_t at, size_t bytes)
 {
     bool continues = at == writer->early_at + writer->early_bytes;
@@ -135,7 +135,7 @@ static void begin_early(struct save_writer *writer, uint64_t at, size_t bytes)
     writer->early_bytes += bytes;
 }
 
-/* In portions that end with a block: sums are made of bytes that the write then finds in the cache. */
+/* Works in portions that end with a block: after a sum was computed, its bytes are still in the cache for the write. */
 static shoal_status write_bytes(void *context, const void *data, size_t bytes)
 {
     struct save_writer *writer = context;

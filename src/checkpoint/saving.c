@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Saves in the background. Starting one does everything that looks at the list or the program's group: it compares, plans,
- * makes the temporary directory and copies what this rank writes. A thread then writes the copies, and agrees with
- * the threads of the other ranks over a lane of its own, which disturbs nothing that the program does on the group.
+ * Saves in the background. The call that starts one does everything that needs the list or the program's group: it
+ * compares, plans, makes the temporary directory and copies what this rank writes. A thread then writes the copies, and
+ * agrees with the threads of the other ranks over a lane of its own, independent of what the program does on the group.
  *
- * Threads wait until it is certain that all ranks have one: a rank that cannot start its thread fails the call on all of
- * them, and nobody has begun to write.
+ * Threads wait until all ranks are known to have one. If a rank cannot start its thread, the call fails on all ranks
+ * before anything is written.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -26,14 +26,14 @@
 #include "comm/handles.h"
 #include "comm/owned.h"
 
-/* Between two looks at a save that must end first: nothing beside the time that one takes. */
+/* How long to sleep while waiting for a save that must end first: short, compared with a save. */
 #define NAP_NS ((int64_t)1000000)
 
-/* How often ranks may lose each other. Each time leaves a lane that takes memory until the group is closed. */
+/* How many lanes may fail. Each failed lane takes memory until the group is closed. */
 #define MAX_LANES 8
 
 enum saving_state {
-    SAVING_PREPARES, /* the thread waits */
+    SAVING_PREPARES, /* the thread waits for the call that starts the save */
     SAVING_RUNS,
     SAVING_CANCELLED, /* the thread ends without having done anything */
     SAVING_DONE
@@ -45,7 +45,7 @@ struct shoal_checkpoint_saving {
     shoal_group *group;
     shoal_group *lane;
     int64_t step;
-    struct save save; /* the thread's, once it runs */
+    struct save save; /* used by the thread only, once it runs */
     pthread_t thread;
     bool has_thread;
     bool is_listed;
@@ -53,7 +53,7 @@ struct shoal_checkpoint_saving {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     enum saving_state state;
-    shoal_status status; /* these two when it is done */
+    shoal_status status; /* this and the text are set when the save is done */
     char text[ERROR_TEXT_BYTES];
 };
 
@@ -101,7 +101,7 @@ static void *run(void *context)
     return NULL;
 }
 
-/* Waits for the end of the thread; it is off the world's list afterwards. */
+/* Waits for the end of the thread. */
 static void join_thread(shoal_checkpoint_saving *saving)
 {
     if (saving->has_thread) {
@@ -110,7 +110,8 @@ static void join_thread(shoal_checkpoint_saving *saving)
     }
 }
 
-/* The world is about to be closed: groups still work. Whoever has not waited for the save learns of its failure there. */
+/* Called when the world is about to be closed, while groups still work. If the program has not waited for the save,
+   closing the world reports its failure. */
 static void world_ends(struct owned *owned)
 {
     shoal_checkpoint_saving *saving = (shoal_checkpoint_saving *)owned;
@@ -123,8 +124,8 @@ static void world_ends(struct owned *owned)
 
 /* One at a time ------------------------------------------------------------------------------------------ */
 
-/* Whether a save of this group has a thread that has not come to its end. A save may be freed as soon as the list's lock
-   is given back, so that what is needed of it is copied. */
+/* Whether a save of this group has a thread that has not ended. A save may be freed as soon as the list's lock is
+   released, so the step is copied. */
 static bool find_busy(shoal_group *group, int64_t *step_out)
 {
     struct owned_list *list = world_ending(shoal_group_world(group));
@@ -218,8 +219,8 @@ static shoal_status make_lane(shoal_group *group, int number, shoal_group **lane
 }
 
 /*
- * Collective: a lane that works. One on which ranks have waited too long for each other has failed for good, but the
- * group has not. All ranks take the first that none of them has seen fail.
+ * Collective. Finds a lane that works: the first one that has not failed on any rank. A lane on which ranks have missed
+ * a deadline stays failed, although the group has not.
  */
 static shoal_status choose_lane(shoal_checkpoint_saving *saving)
 {
@@ -263,7 +264,7 @@ static shoal_status start(shoal_group *group, const char *directory, const shoal
     shoal_checkpoint_saving *saving = NULL;
     wait_while_busy(group);
     shoal_status status = agree(group, "save: prepare", prepare(group, &saving));
-    if (status == SHOAL_OK && saving) { /* agreement is never better than what this rank has said */
+    if (status == SHOAL_OK && saving) { /* agree cannot succeed if this rank has failed */
         status = begin(saving, directory, items, options);
     }
     if (status != SHOAL_OK) {

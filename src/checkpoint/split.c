@@ -2,10 +2,10 @@
 /*
  * Who writes what: see split.h.
  *
- * Regions that the same ranks have are a class. Classes of few ranks come first, because they have the least choice. The
- * bytes of a class are put in a row, and each of its ranks gets a stretch of them, as long as makes its bytes equal to
- * those of the others. Where a stretch would end inside a region, it ends at the nearest place at which the region may be
- * cut, so that what one rank has too much, the next has less: deviations do not add up.
+ * Regions that the same ranks have form a class. Classes of few ranks come first, because they have the least choice.
+ * The bytes of a class are put in a row, and each of its ranks gets a stretch of them, so long that all ranks get
+ * equal numbers of bytes. If a stretch would end inside a region, it ends at the nearest place at which the region
+ * may be cut. If one rank gets too much this way, the next gets less, so deviations do not add up.
  */
 #include "checkpoint/split.h"
 
@@ -17,7 +17,7 @@
 #include "base/try.h"
 #include "tensor/dtype.h"
 
-/* A region, as it is cut. */
+/* A region, and how it may be cut. */
 struct share {
     const struct table_region *region;
     size_t tensor;
@@ -29,7 +29,7 @@ struct share {
 
 /* A rank of a class. */
 struct member {
-    int64_t load; /* bytes that it writes without those of the class */
+    int64_t load; /* bytes that it writes besides those of the class */
     int rank;
 };
 
@@ -62,7 +62,7 @@ static void describe(struct share *share, const struct table *table, size_t tens
     share->min_rows = bytes < SPLIT_MIN_BYTES ? share->n_rows : min_rows < 1 ? 1 : min_rows;
 }
 
-/* The number of rows, nearest to so many bytes, after which the region may be cut; 0 and all of them are allowed. */
+/* Where the region may be cut, as near as possible to so many bytes: a number of rows, possibly 0 or all. */
 static int64_t round_rows(const struct share *share, int64_t bytes)
 {
     int64_t row_bytes = share->row_bytes;
@@ -120,7 +120,7 @@ static int compare_members(const void *a, const void *b)
     return (first->rank > second->rank) - (first->rank < second->rank);
 }
 
-/* The ranks with the least bytes get more, up to one level. */
+/* Gives the bytes of the class to the ranks with the least bytes, so that these reach the same level. */
 static void set_targets(struct split *split, const struct table_region *class, int64_t bytes)
 {
     struct member *members = split->members;
@@ -154,7 +154,7 @@ static shoal_status add_piece(struct split *split, const struct share *share, in
     return SHOAL_OK;
 }
 
-/* Where the stretches of a class are. */
+/* The stretch that is being filled. */
 struct stretch {
     int member;    /* whose stretch it is, in the class */
     int64_t end;   /* in the bytes of the class */
@@ -217,7 +217,7 @@ static shoal_status prepare(struct split *split, const struct table *table)
         }
     }
     qsort(split->shares, split->n_shares, sizeof(split->shares[0]), compare_shares);
-    /* At least one: an array without pieces is freed like any other. */
+    /* Room for at least one, so that there is always an array to free. */
     return mem_grow((void **)&split->pieces, &split->capacity, split->n_shares + 1, sizeof(split->pieces[0]));
 }
 
@@ -235,7 +235,7 @@ static shoal_status split_all(struct split *split, const struct table *table)
     return SHOAL_OK;
 }
 
-/* Indices behind the last dimension are 0 in tables. */
+/* Compares all indices: those beyond the last dimension are 0 in tables. */
 static int compare_pieces(const void *a, const void *b)
 {
     const struct split_piece *first = a;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who writes what: each region of a table is written once. A region that several ranks have is cut into pieces among
- * them, along its first dimension with more than one index, so that the bytes of all ranks become as equal as they
- * can be. A region of less than 1 MiB is not cut, and a piece has half of that at least, or one row less. The same on
- * all ranks, without communication.
+ * Decides who writes what: each region of a table is written once. A region that several ranks have is cut into pieces
+ * among them, along its first dimension with more than one index, so that all ranks write as equal numbers of bytes as
+ * possible. A region of less than 1 MiB is not cut, and a piece has at least about half of that. The result is the same
+ * on all ranks, without communication.
  */
 #ifndef CHECKPOINT_SPLIT_H
 #define CHECKPOINT_SPLIT_H
@@ -22,7 +22,8 @@ struct split_piece {
     struct region region;
 };
 
-/* Pieces in the order of tensors, and of the begins of their regions. *pieces_out is freed with mem_free. */
+/* Makes the pieces, in the order of tensors and of the beginnings of their regions. *pieces_out is freed with
+   mem_free. */
 shoal_status split_make(const struct table *table, struct split_piece **pieces_out, size_t *n_pieces_out);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of a save: see table.h. Ranks compare their lists first (list.h). Then each sends where its parts lie: for
- * each item a byte with the dimensions that are cut, and 16 for each of these. All ranks make the same table of that.
+ * The table of a save: see table.h. Ranks compare their lists first (list.h). Then each rank sends where its parts lie:
+ * for each item one byte that tells which dimensions are cut, and 16 bytes for each of these. From that all ranks make
+ * the same table.
  */
 #include "checkpoint/table.h"
 
@@ -60,7 +61,7 @@ struct bytes {
     size_t capacity;
 };
 
-/* Of all items of this rank. The caller frees what is there, also after a failure. */
+/* Describes the parts of all items of this rank. The caller frees the bytes, also after a failure. */
 static shoal_status describe_parts(const shoal_items *items, struct bytes *out)
 {
     for (size_t i = 0; i < shoal_items_count(items); i++) {
@@ -121,7 +122,7 @@ static shoal_status take_parts(struct maker *maker, const struct table_tensor *t
         }
         maker->n_parts += region_count(&part->region, tensor->n_dims) > 0;
     }
-    /* They are in order if all ranks have the same, or follow each other. */
+    /* Often they are in order already: all ranks have the same part, or parts follow in rank order. */
     bool is_sorted = true;
     for (int i = 1; i < maker->n_parts && is_sorted; i++) {
         is_sorted = compare_parts(&maker->parts[i - 1], &maker->parts[i]) < 0;
@@ -193,7 +194,7 @@ static shoal_status join_parts(struct maker *maker, struct table_tensor *tensor)
     return SHOAL_OK;
 }
 
-/* The regions hold each element once. */
+/* Checks that each element is in exactly one region. */
 static shoal_status check_regions(const struct table_tensor *tensor)
 {
     int64_t count;
@@ -287,7 +288,7 @@ static shoal_status fill_table(struct maker *maker, const shoal_items *items)
     return SHOAL_OK;
 }
 
-/* The table of what all ranks have sent. The same on all ranks, unless memory is missing. */
+/* Makes the table from what all ranks have sent. It is the same on all ranks, unless one has no memory. */
 static shoal_status build(const shoal_items *items, int n_ranks, const char *data, const uint64_t *offsets,
                           struct table *table_out)
 {

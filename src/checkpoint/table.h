@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of a save or load: the tensors of all ranks' lists, which are the same, and which rank has which region of
- * each. Every rank makes the same table.
+ * The table of a save or load: the tensors of the list, which is the same on all ranks, and which rank has which region
+ * of each. Every rank makes the same table.
  */
 #ifndef CHECKPOINT_TABLE_H
 #define CHECKPOINT_TABLE_H
@@ -41,10 +41,9 @@ struct table {
 };
 
 /*
- * Collective. Lists that differ in sections, names, dtypes, shapes, aliases, or the names and kinds of numbers and
- * strings are SHOAL_ERR_MISMATCH on all ranks, with the first difference (which item, what here, what there). Regions
- * that overlap without being equal, and indices that no rank has, are SHOAL_ERR_INVALID on all ranks, with the item and
- * the ranks.
+ * Collective. SHOAL_ERR_MISMATCH on all ranks if lists differ in sections, names, dtypes, shapes, aliases, or the
+ * names and kinds of numbers and strings; the text has the first difference. SHOAL_ERR_INVALID on all ranks if
+ * regions overlap without being equal, or if no rank has some indices; the text has the item and the ranks.
  */
 shoal_status table_make(shoal_group *group, const shoal_items *items, struct table *table_out);
 

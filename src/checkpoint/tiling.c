@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether regions are a tensor exactly: see tiling.h. */
+/* Checks whether regions tile a tensor: see tiling.h. */
 #include "checkpoint/tiling.h"
 
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static struct corner *get_corner(const struct corners *corners, size_t index)
     return (struct corner *)(void *)(corners->memory + index * corners->corner_bytes);
 }
 
-/* All corners of a region; `sign` -1: as if it were taken away. */
+/* Adds all corners of a region; with `sign` -1 it is subtracted. */
 static void add_region(struct corners *corners, const struct region *region, int sign)
 {
     for (unsigned which = 0; which < 1u << corners->n_dims; which++) {
@@ -88,7 +88,7 @@ static void find_fault(const struct corners *corners, struct tiling_fault *fault
             difference += get_corner(corners, i++)->difference;
         }
         if (difference != 0) {
-            /* All sums before it are 0: this is what the element itself differs by. */
+            /* All sums before it are 0, so this is the difference at the element itself. */
             fault_out->n_regions = 1 + difference;
             for (int k = 0; k < corners->n_dims; k++) {
                 fault_out->element[corners->dims[k]] = first->at[k];
