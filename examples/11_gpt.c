@@ -183,7 +183,7 @@ static void linear_backward(float *dx, float *dw, float *db, const float *dout, 
     }
 }
 
-/* A layer norm, and what its backward needs. */
+/* A layer norm, and what its backward pass needs. */
 struct norm {
     float out[ROWS * WIDTH];
     float mean[ROWS];
@@ -508,7 +508,7 @@ static void shard_model(shoal_group *group)
         moments[1][id] = calloc(shard.count + 1, sizeof(float));
         DO(moments[0][id] && moments[1][id] ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
     }
-    /* The backward begins with the unit that the forward ends with: no need to gather it again between the two. */
+    /* The backward pass begins with the unit that the forward pass ends with: it need not be gathered again. */
     DO(shoal_fsdp_set_reshard(shoal_fsdp_unit_of(f, ENDS), SHOAL_RESHARD_NEVER));
     DO(shoal_fsdp_set_unit_name(shoal_fsdp_unit_of(f, ENDS), "embeddings"));
 }
@@ -565,7 +565,7 @@ static float train_part(int step, int part)
     return loss;
 }
 
-/* A forward that no backward follows. All ranks take part, each with sequences of its own. */
+/* A forward pass without a backward pass. All ranks take part, each with sequences of its own. */
 static float evaluate_part(int step, int part)
 {
     make_batch(step, part);

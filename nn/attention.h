@@ -42,10 +42,10 @@ struct nn_attention {
     struct nn_heads query;
     struct nn_heads key;
     struct nn_heads value;
-    struct nn_heads output; /* written by the forward, read by the backward */
+    struct nn_heads output; /* written by the forward pass, read by the backward pass */
     void *lse;              /* [samples, heads, queries], contiguous; as the output */
 
-    struct nn_heads gradient; /* of the output; the backward's own, as those that follow */
+    struct nn_heads gradient; /* of the output; this and those that follow are for the backward pass only */
     struct nn_heads query_gradient;
     struct nn_heads key_gradient;
     struct nn_heads value_gradient;

@@ -202,7 +202,7 @@ static void update_parameter(const shoal_nn_optimizer *optimizer, struct nn_para
     nn_parallel_ranges(now->count, UPDATE_COST, is_in_place ? apply_range : apply_pieces, &update);
 }
 
-/* After a step over parameters first .. first + count - 1: a forgotten backward, or the wrong parameters. */
+/* After a step over parameters first .. first + count - 1: a forgotten backward pass, or the wrong parameters. */
 static void warn_without_gradients(shoal_nn_optimizer *optimizer, size_t first, size_t count)
 {
     size_t n_filled = 0;

@@ -33,7 +33,7 @@
  * gradient is an error that names it.
  *
  * Ownership: results belong to the innermost scope. Groups are borrowed; they live until they are closed. A backward
- * through a collective after shoal_group_close or shoal_world_close is SHOAL_ERR_STATE and names the group.
+ * pass through a collective after shoal_group_close or shoal_world_close is SHOAL_ERR_STATE and names the group.
  * Threads: any, each in its own scope.
  * Errors: a wrong argument fails the call (NULL, with the reason in the scope), and the group goes on as if it had not
  * been made. A failure that is found later (another rank made a different call, died, or did not arrive in time) is the

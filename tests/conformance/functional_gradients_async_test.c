@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Backward does not wait for other ranks. Rank 0 walks back first; only when it has returned does rank 1 begin
- * to: a backward that waited for its collective would fail at the deadline. Nothing here looks at a clock.
+ * to: a backward pass that waited for its collective would fail at the deadline. Nothing here looks at a clock.
  */
 #include "fixtures/functional.h"
 #include "shoal/compat_torch.h"

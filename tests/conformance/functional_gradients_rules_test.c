@@ -201,7 +201,7 @@ FUNCTIONAL(all_reduce_and_a_local_tensor, 2)
     CHECK_FULL(shoal_grad(y), SHAPE(4), 1);
 }
 
-/* Gradients of several backwards add up, also when the first was still on its way. */
+/* Gradients of several backward passes add up, also when the first was still on its way. */
 FUNCTIONAL(backward_twice_adds_up, 2)
 {
     const shoal_backward_options keeping = {.struct_size = sizeof keeping, .keeps_graph = true};

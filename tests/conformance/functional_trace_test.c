@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Functional collectives under a tracer. A typed call is seen as the op and right behind it the wait for each result,
- * so that a graph says where data is needed; only what stands for a send is left alone. The same in backward. Groups are
- * seen as groups, whose names any rank can turn back into them, and nothing else is seen of how they were found.
+ * so that a graph says where data is needed; only what stands for a send is left alone. The same in backward. Groups
+ * are seen as groups, whose names any rank can turn back into them, and nothing else is seen of how they were found.
  */
 #include <stdio.h>
 #include <string.h>
@@ -397,7 +397,7 @@ static shoal_tensor *make_leaf(int n_dims, const int64_t *shape)
     return leaf;
 }
 
-/* One op and one wait forward, one and one backward, which has the splits exchanged. */
+/* One op and one wait forward, one of each backward, which has the splits exchanged. */
 TRACE_TEST(all_to_all_forward_and_backward)
 {
     shoal_tensor *x = make_leaf(2, INTS(4, 3));

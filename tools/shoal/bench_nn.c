@@ -57,7 +57,7 @@ static bool clear_gradients(const struct nn_state *state)
     return is_cleared;
 }
 
-/* One forward and one backward, and the same of the reference. */
+/* One forward and one backward pass, and the same of the reference. */
 static bool run_round(const struct nn_state *state, struct result *result)
 {
     int64_t begin_ns = clock_now_ns();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What `shoal bench nn` measures: cases with a forward, mostly a backward, and what they are compared with. */
+/* What `shoal bench nn` measures: cases with a forward and mostly a backward pass, and what they are compared with. */
 #ifndef BENCH_NN_H
 #define BENCH_NN_H
 

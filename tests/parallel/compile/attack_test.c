@@ -66,7 +66,8 @@ static const struct deviation deviations[] = {
      true},
 };
 
-/* A plan that makes other collectives is told on all ranks, and none of them waits; the model can be trained eagerly afterwards. */
+/* A plan that makes other collectives is told on all ranks, and none of them waits; the model can be trained
+   eagerly afterwards. */
 static void deviate(const struct rank *self, const struct deviation *deviation)
 {
     struct pair pair;
@@ -347,7 +348,7 @@ static shoal_tensor *run_in_hook(void *context, shoal_tensor *gradient)
     return NULL;
 }
 
-/* A step that is compiled in a backward would wait for the end of that one. */
+/* A step that is compiled in a backward pass would wait for the end of that one. */
 TEST_RANKS(shards_are_not_captured_in_a_backward, 2)
 {
     struct pair pair;
@@ -370,7 +371,8 @@ static void reset_pair(const struct pair *pair)
     CHECK_OK(shoal_ddp_reset(pair->other.root));
 }
 
-/* A rank that leaves the others in a step: after shoal_ddp_reset on all of them compiled steps go on, as eager ones do. */
+/* A rank that leaves the others in a step: after shoal_ddp_reset on all of them compiled steps go on, as eager
+   ones do. */
 TEST_RANKS(compiled_steps_go_on_after_a_reset, 3)
 {
     struct pair pair;
@@ -394,7 +396,8 @@ TEST_RANKS(compiled_steps_go_on_after_a_reset, 3)
 
 /* Forks ------------------------------------------------------------------------------------------------------ */
 
-/* Gradients are in memory that a child shares, and a backward that fails in it is given up with the module: ranks see nothing of both. */
+/* Gradients are in memory that a child shares, and a backward pass that fails in it is given up with the module:
+   ranks see nothing of both. */
 TEST_PROCESSES(a_child_gives_nothing_up_for_its_parent, 2)
 {
     struct pair pair;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Compiled steps beside eager ones: two nets that begin alike, one trained by shoal_backward and one by shoal_compiled_run, have
- * the same losses and parameters, bit by bit, however they are wrapped and whatever changes between steps.
+ * Compiled steps beside eager ones: two nets that begin alike, one trained by shoal_backward and one by
+ * shoal_compiled_run, have the same losses and parameters, bit by bit, however they are wrapped and whatever changes
+ * between steps.
  */
 #include "fixtures/compiled_pair.h"
 
@@ -138,7 +139,7 @@ TEST_RANKS(gradients_add_up, 3)
     add_up(self, WRAP_SHARDS);
 }
 
-/* A backward that was not compiled adds to what a compiled step left, and the other way round. */
+/* A backward pass that was not compiled adds to what a compiled step left, and the other way round. */
 static void take_turns(const struct rank *self, enum wrapping wrapping)
 {
     struct pair pair;

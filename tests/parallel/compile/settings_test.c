@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Compiled steps beside eager ones while settings, frozen parameters and gradients change between runs, and kinds of shards. */
+/* Compiled steps beside eager ones while settings, frozen parameters and gradients change between runs, and kinds
+   of shards. */
 #include "fixtures/compiled_pair.h"
 
 /* Settings that change between runs */
@@ -114,8 +115,8 @@ static void write_zeros(struct net *net)
     }
 }
 
-/* A gradient that DDP owns was averaged, and a compiled step has added to it; then zeros are written there, and a backward without
-   synchronization leaves a local one in the same place. */
+/* A gradient that DDP owns was averaged, and a compiled step has added to it; then zeros are written there, and a
+   backward pass without synchronization leaves a local one in the same place. */
 TEST_RANKS(local_gradients_where_averaged_ones_were, 3)
 {
     struct pair pair;

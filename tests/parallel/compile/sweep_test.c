@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random networks under random settings, compiled, have the bits of eager ones: losses, gradients and parameters, while compiled and
- * eager steps take turns, gradients add up, and some steps do not synchronize. With ZeRO half of the eager ones are FSDP.
+ * Random networks under random settings, compiled, have the bits of eager ones: losses, gradients and parameters,
+ * while compiled and eager steps take turns, gradients add up, and some steps do not synchronize. With ZeRO half of
+ * the eager ones are FSDP.
  *
- * SHOAL_TEST_STEPS says how many networks, SHOAL_TEST_STEPS_FIRST the number of the first. What fails is printed with its number.
+ * SHOAL_TEST_STEPS says how many networks, SHOAL_TEST_STEPS_FIRST the number of the first. What fails is printed with
+ * its number.
  */
 #include "fixtures/random_step.h"
 
@@ -92,8 +94,8 @@ static void run_both(struct trial *trial, bool is_compiled, bool syncs)
 }
 
 /*
- * Some steps without synchronization, and one or two with it; then an update. What an eager step of shards keeps in the engine is not
- * captured (SHOAL_ERR_STATE): eager steps follow until it is reduced.
+ * Some steps without synchronization, and one or two with it; then an update. What an eager step of shards keeps in
+ * the engine is not captured (SHOAL_ERR_STATE): eager steps follow until it is reduced.
  */
 static void run_group(struct trial *trial)
 {
@@ -114,7 +116,8 @@ static void run_group(struct trial *trial)
     compare(trial, "an update");
 }
 
-/* How often a gradient of a layer comes that is computed again more than once, an eager backward has to tell DDP. */
+/* How often a gradient of a layer comes that is computed again more than once, an eager backward pass has to tell
+   DDP. */
 static bool has_unknown_counts(const struct spec *spec)
 {
     bool has_any = false;

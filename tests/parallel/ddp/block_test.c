@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * When the block of gradients is made: never by compiled steps, by each rank for itself when its first eager backward
- * begins, and shared by all at the end of the first synchronized one. A rank that cannot have it is an error on all
- * ranks, and the next backward works.
+ * pass begins, and shared by all at the end of the first synchronized one. A rank that cannot have it is an error on
+ * all ranks, and the next backward pass works.
  */
 #include "comm/handles.h"
 #include "fixtures/ddp_net.h"
@@ -133,8 +133,8 @@ TEST_RANKS(eager_and_compiled_steps_take_turns, 2)
 
 /* Without synchronization -------------------------------------------------------------------------------- */
 
-/* Ranks make 0, 1 and 2 backwards without synchronization first. Each has a block of its own then, where gradients
-   stay. */
+/* Ranks make 0, 1 and 2 backward passes without synchronization first. Each has a block of its own then, where
+   gradients stay. */
 TEST_RANKS(local_backwards_before_the_first_synchronised_one, 3)
 {
     struct setting s;
@@ -243,7 +243,7 @@ TEST_RANKS(a_rank_that_can_not_have_the_block, 3)
     setting_close(&s);
 }
 
-/* Local backwards need nobody: gradients have memory of their own, and move when there is a block. */
+/* Local backward passes need nobody: gradients have memory of their own, and move when there is a block. */
 TEST_RANKS(a_local_backward_without_a_block, 2)
 {
     struct setting s;
@@ -276,7 +276,7 @@ TEST_RANKS(a_local_backward_without_a_block, 2)
     setting_close(&s);
 }
 
-/* The backward of a step, whose k-th allocation fails; 0: none. */
+/* The backward pass of a step, whose k-th allocation fails; 0: none. */
 static shoal_status backward_failing(struct net *net, int number, int rank, size_t k)
 {
     net_zero(net);
@@ -292,7 +292,7 @@ static shoal_status backward_failing(struct net *net, int number, int rank, size
 }
 
 /* However far the failing rank came: the other one hears of it, at the latest when that one begins again, and a later
-   backward works on both. */
+   backward pass works on both. */
 static void recover(struct setting *s, size_t k)
 {
     shoal_status status = backward_failing(&s->net, 0, s->self->rank, s->self->rank == 1 ? k : 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Buffers of modules that are wrapped: the first rank's before every forward that a synchronized backward can follow, and
- * nobody's business otherwise. And backwards that fail before a parameter heard of them, while other ranks wait.
+ * Buffers of modules that are wrapped: the first rank's before every forward that a synchronized backward pass can
+ * follow, and nobody's business otherwise. And backward passes that fail before a parameter heard of them, while
+ * other ranks wait.
  */
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/ddp.h"
@@ -235,7 +236,7 @@ static void check_early(struct rank *self, enum recovery recovery, bool has_buff
             }
         } else {
             CHECK_STATUS(net_backward(&s.net, 2, self->rank, 0), SHOAL_ERR_CANCELLED);
-            CHECK_ERROR_TEXT("abandoned a backward");
+            CHECK_ERROR_TEXT("abandoned a backward pass");
         }
         setting_step(&s, 3, "after a failure");
         CHECK_INT(ddp_of(s.net.module)->lane.generation, round + 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Wrapped modules in a capture: the graph gives the loss and the gradients of an eager step, bit for bit; gradients that are there
- * before it count as in an eager step; buffers are sent; the capture leaves the module as it was; what it cannot capture it names.
+ * Wrapped modules in a capture: the graph gives the loss and the gradients of an eager step, bit for bit; gradients
+ * that are there before it count as in an eager step; buffers are sent; the capture leaves the module as it was; what
+ * it cannot capture it names.
  */
 #include "fixtures/captured_step.h"
 #include "fixtures/ddp_net.h"
@@ -11,7 +12,7 @@
 struct model {
     shoal_world *world;
     struct net net;
-    int n_micro; /* backwards in a step; all but the last are without synchronization */
+    int n_micro; /* backward passes in a step; all but the last are without synchronization */
     bool fails;
 };
 
@@ -438,7 +439,8 @@ static void run_compiled(struct model *model, shoal_compiled *compiled, shoal_te
     }
 }
 
-/* What a step does not use on any rank has no gradient, or keeps the one that it had: averaged, or of the program's own. */
+/* What a step does not use on any rank has no gradient, or keeps the one that it had: averaged, or of the
+   program's own. */
 TEST_RANKS(unused_parameters_are_left_alone, 3)
 {
     struct model model;
@@ -482,7 +484,8 @@ TEST_RANKS(unused_parameters_are_left_alone, 3)
     free(records);
 }
 
-/* An eager backward counts zeros where a rank does not use what another one does; a plan is the same on all ranks. */
+/* An eager backward pass counts zeros where a rank does not use what another one does; a plan is the same on all
+   ranks. */
 TEST_RANKS(ranks_that_differ_in_what_they_use_are_refused, 2)
 {
     struct model model;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Distributed data parallelism gives the bits of one process that adds the parts of the batch in rank order: whatever the
- * buckets, the number of ranks, the micro-batches, the dtypes, and however gradients are zeroed.
+ * Distributed data parallelism gives the bits of one process that adds the parts of the batch in rank order: whatever
+ * the buckets, the number of ranks, the micro-batches, the dtypes, and however gradients are zeroed.
  */
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/ddp.h"
@@ -222,7 +222,7 @@ static shoal_status note_sequence(void *context, shoal_tensor *leaf)
     return SHOAL_OK;
 }
 
-/* Peers come late: what has left does not wait for them, and the backward goes on. */
+/* Peers come late: what has left does not wait for them, and the backward pass goes on. */
 TEST_RANKS(buckets_leave_before_the_backward_ends, 2)
 {
     struct setting s;
@@ -269,7 +269,7 @@ TEST_RANKS(who_looks_waits, 3)
 
 /* Gradients ---------------------------------------------------------------------------------------------- */
 
-/* A gradient's tensor and memory stay while backwards add to it. */
+/* A gradient's tensor and memory stay while backward passes add to it. */
 TEST_RANKS(gradients_stay_where_they_are, 2)
 {
     struct setting s;
@@ -419,7 +419,7 @@ TEST_RANKS(unused_everywhere_is_left_alone, 2)
     setting_close(&s);
 }
 
-/* What backwards without synchronization left is sent by the next one that does, which need not come to it. */
+/* What backward passes without synchronization left is sent by the next one that does, which need not come to it. */
 TEST_RANKS(local_gradients_are_sent_by_another_backward, 2)
 {
     for (int finds = 0; finds < 2; finds++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Modules that are wrapped and dropped at some time in a step: what was recorded keeps what its backward needs, so that
- * gradients are averaged for whoever has the parameters; and nothing is left when the record is gone.
+ * Modules that are wrapped and dropped at some time in a step: what was recorded keeps what its backward pass needs,
+ * so that gradients are averaged for whoever has the parameters; and nothing is left when the record is gone.
  */
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/ddp.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What goes wrong under distributed data parallelism ends in an error that says what, on every rank, and the next backward
- * works again where it can: ranks that use other parameters, backwards that fail halfway, ranks that die, worlds and
- * modules that end in any order, memory that runs out, and everything that is refused.
+ * What goes wrong under distributed data parallelism ends in an error that says what, on every rank, and the next
+ * backward pass works again where it can: ranks that use other parameters, backward passes that fail halfway, ranks
+ * that die, worlds and modules that end in any order, memory that runs out, and everything that is refused.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -75,7 +75,8 @@ static void fail_halfway(struct rank *self, int param, enum recovery recovery, i
             setting_step(&s, step, "after a failure");
         }
         net_zero(&s.net);
-        /* By messages, a rank that is still in the step before may hear of the failure first (docs/design/message.md). */
+        /* By messages, a rank that is still in the step before may hear of the failure first
+           (docs/design/message.md). */
         test_barrier(self);
         fails = self->rank == 0;
         shoal_status status = net_backward(&s.net, 9, self->rank, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Modules that are wrapped and freed, and backward passes that fail, again and again: descriptors, threads and memory of a
- * process stay what they were.
+ * Modules that are wrapped and freed, and backward passes that fail, again and again: descriptors, threads and memory
+ * of a process stay what they were.
  */
 #include "fixtures/ddp_net.h"
 #include "fixtures/reading.h"
@@ -14,8 +14,8 @@ enum {
 };
 
 /*
- * With a buffer, so that it has all lanes that a module can have. Few enough buckets for the slots of a lane: whether one more is
- * posted, or left to a thread, depends on how far the other rank is.
+ * With a buffer, so that it has all lanes that a module can have. Few enough buckets for the slots of a lane: whether
+ * one more is posted, or left to a thread, depends on how far the other rank is.
  */
 static void make_wrapped(struct net *net, shoal_world *world)
 {
@@ -56,7 +56,7 @@ TEST_PROCESSES(wrapped_and_freed, N_RANKS)
     CHECK_OK(shoal_world_close(world));
 }
 
-/* Ranks have other numbers of backwards, none of which is synchronized: blocks are opened and never shared. */
+/* Ranks have other numbers of backward passes, none of which is synchronized: blocks are opened and never shared. */
 TEST_PROCESSES(opened_and_freed, N_RANKS)
 {
     struct net net = {.module = NULL};

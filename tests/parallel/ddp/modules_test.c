@@ -272,7 +272,7 @@ TEST_RANKS(replicas_of_the_sharding_machine_agree, 3)
 
 /* Several ------------------------------------------------------------------------------------------------- */
 
-/* Two modules on one group, in one backward and in their own. */
+/* Two modules on one group, in one backward pass and in their own. */
 TEST_RANKS(two_modules, 2)
 {
     struct setting s;

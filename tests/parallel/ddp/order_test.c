@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The order of backwards. Within one backward gradients and modules may come in any order; ranks that make two backwards
- * in different order are told, before anything is added up that does not belong together.
+ * The order of backward passes. Within one backward pass gradients and modules may come in any order; ranks that make
+ * two backward passes in different order are told, before anything is added up that does not belong together.
  */
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/ddp.h"
@@ -28,7 +28,7 @@ static shoal_tensor *net_input(int step, int rank)
                       (uint32_t)(step * 1000 + rank * 10 + 1));
 }
 
-/* Rank 1 calls the modules the other way round, so that its backward comes to them the other way round. */
+/* Rank 1 calls the modules the other way round, so that its backward pass comes to them the other way round. */
 static shoal_status backward_of_both(struct pair *pair, int step)
 {
     int rank = pair->setting.self->rank;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A rank is killed in the middle of a forward, of a backward, or between them: every other rank gets an error that names
- * it within a second, and can free everything and close.
+ * A rank is killed in the middle of a forward pass, of a backward pass, or between them: every other rank gets an
+ * error that names it within a second, and can free everything and close.
  */
 #include <signal.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The hook behind reductions, and units that had no backward. A model over shards alone whose hook adds up over the
- * replicas must train to the bits of one that has replicas.
+ * The hook behind reductions, and units that had no backward pass. A model over shards alone whose hook adds up over
+ * the replicas must train to the bits of one that has replicas.
  */
 #include "fixtures/fsdp_model.h"
 
@@ -326,7 +326,7 @@ TEST_RANKS(failing_over_both, 4)
     check_failing(self, MODEL_HSDP);
 }
 
-/* Units without a backward --------------------------------------------------------------------------------- */
+/* Units without a backward pass ---------------------------------------------------------------------------- */
 
 /* Rank r walks back through all but the first r units. */
 static void check_unused(struct rank *self, enum model_mode mode)
@@ -395,7 +395,7 @@ TEST_RANKS(unused_over_replicas, 2)
     check_unused(self, MODEL_DDP);
 }
 
-/* An end without a backward makes up nothing. */
+/* An end without a backward pass makes up nothing. */
 TEST_RANKS(unused_is_off_at_first, 2)
 {
     shoal_world *world;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* An optimizer inside the backward, with the explicit calls: hooks for gradients that have landed in their shards. */
+/* An optimizer inside the backward pass, with the explicit calls: hooks for gradients that have landed in their
+   shards. */
 #include "fixtures/fsdp_model.h"
 #include "parallel/fsdp/explicit/explicit.h"
 
@@ -86,7 +87,7 @@ static shoal_status train(struct setting *s, const struct model_case *c, int par
     return SHOAL_OK;
 }
 
-/* The bits of an optimizer after the backward, and memory for the gradients of one unit at a time. */
+/* The bits of an optimizer after the backward pass, and memory for the gradients of one unit at a time. */
 static void check_bits(struct rank *self, enum model_mode mode, shoal_reshard reshard, int max_reduces)
 {
     struct setting s;
@@ -311,7 +312,7 @@ static void run_writers_pass(shoal_fsdp *fsdp, int n_before)
     REQUIRE_OK(shoal_fsdp_end_backward(fsdp));
 }
 
-/* Gradients of a backward that is not the last land in the middle of the next pass, but never under a gather. */
+/* Gradients of a backward pass that is not the last land in the middle of the next pass, but never under a gather. */
 TEST_RANKS(a_gather_sees_what_a_hook_wrote, 2)
 {
     struct writer writer = {{0}};

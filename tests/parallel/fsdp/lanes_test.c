@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ranks that would wait for each other on different lanes: some for a gather, some for gradients, because rank 1 has set
- * something else or calls something else. Every rank gets a mismatch long before its deadline, which would be a timeout.
+ * Ranks that would wait for each other on different lanes: some for a gather, some for gradients, because rank 1 has
+ * set something else or calls something else. Every rank gets a mismatch long before its deadline, which would be a
+ * timeout.
  */
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
@@ -108,7 +109,7 @@ TEST_RANKS(more_backwards_follow_on_one_rank, 3)
           "which is not the last (set_is_last_backward)");
 }
 
-/* The unit whose backward comes last: after it no gather follows that could differ. */
+/* The unit whose backward pass comes last: after it no gather follows that could differ. */
 static shoal_status skip_last(shoal_fsdp *const *models, bool differs)
 {
     shoal_status status = shoal_fsdp_set_unshard_in_backward(shoal_fsdp_unit_of(models[0], 0), !differs);

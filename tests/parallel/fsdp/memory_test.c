@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How much memory sharding takes: what the ranks of a host have mapped together, as /proc/self/maps shows it, not as we
- * count it. Four ranks, eight units of different sizes; SHOAL_TEST_FSDP_BYTES sets the size of the model (default 16 MiB).
+ * How much memory sharding takes: what the ranks of a host have mapped together, as /proc/self/maps shows it, not as
+ * we count it. Four ranks, eight units of different sizes; SHOAL_TEST_FSDP_BYTES sets the size of the model (default
+ * 16 MiB).
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -161,7 +162,7 @@ TEST_PROCESSES(all_that_stay_have_one_window_each, 4)
     check_limits(self, &options, EQUAL, (struct limits){.windows = N_UNITS, .buffers = 2});
 }
 
-/* What waits for a later backward has its own size: the whole model once, not so many times the largest unit. */
+/* What waits for a later backward pass has its own size: the whole model once, not so many times the largest unit. */
 TEST_PROCESSES(gradients_that_wait_take_their_own_size, 4)
 {
     shoal_fsdp *fsdp = NULL;

@@ -368,7 +368,7 @@ TEST_RANKS(two_replicas_of_one, 2)
 
 /* Digits --------------------------------------------------------------------------------------------------- */
 
-/* bf16 has eight digits: 256 + 1 is 256. Adds `values` in turn; 'r': that backward reduces. */
+/* bf16 has eight digits: 256 + 1 is 256. Adds `values` in turn; 'r': that backward pass reduces. */
 static double add_up(shoal_world *world, shoal_dtype reduce_dtype, const double *values, const char *how)
 {
     shoal_fsdp_options options = {

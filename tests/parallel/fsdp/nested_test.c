@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Units inside others, and units that are used twice, by the explicit calls: what shoal/fsdp.h says about a tied embedding.
- * Unit 0 is used at both ends of the model, units 1 and 2 lie between. Gradients depend on the weights that are read, so
- * that a wrong one is seen; one process computes the same without the library.
+ * Units inside others, and units that are used twice, by the explicit calls: what shoal/fsdp.h says about a tied
+ * embedding. Unit 0 is used at both ends of the model, units 1 and 2 lie between. Gradients depend on the weights
+ * that are read, so that a wrong one is seen; one process computes the same without the library.
  */
 #include "fixtures/fsdp_kinds.h"
 
@@ -30,7 +30,7 @@ static size_t count_of(int id)
 enum way {
     AROUND,       /* once in forward and in backward, around the others */
     TWICE_AROUND, /* twice in forward; once in backward, around the others */
-    TWICE,        /* twice in both: each backward is reduced */
+    TWICE,        /* twice in both: each backward pass is reduced */
     CROSSED       /* closed while another is open, in forward and in backward */
 };
 

@@ -29,7 +29,7 @@ static void check_forward(shoal_fsdp *fsdp, int unit, int id, size_t count, floa
     CHECK_OK(shoal_fsdp_post_forward(fsdp, unit));
 }
 
-/* A backward in which every element of a gradient gets `value`; id -1: none does. */
+/* A backward pass in which every element of a gradient gets `value`; id -1: none does. */
 static void run_backward(shoal_fsdp *fsdp, int unit, int id, size_t count, float value)
 {
     REQUIRE_OK(shoal_fsdp_pre_backward(fsdp, unit));
@@ -228,7 +228,7 @@ static const struct {
             {"never, cast", SHOAL_RESHARD_NEVER, SHOAL_F64},
             {"partly, cast", SHOAL_RESHARD_PARTLY, SHOAL_F64}};
 
-/* The backward of a forward that saw other values is refused; another forward makes it good. */
+/* The backward pass of a forward that saw other values is refused; another forward makes it good. */
 TEST_RANKS(values_loaded_before_the_backward, 2)
 {
     struct setting s;
@@ -327,7 +327,7 @@ TEST_RANKS(values_broadcast_after_a_forward_are_seen, 4)
     check_all_fresh(self, broadcast_after_forward);
 }
 
-/* The unit had a forward and no backward (its loss was not wanted); then an optimizer wrote to its shard. */
+/* The unit had a forward and no backward pass (its loss was not wanted); then an optimizer wrote to its shard. */
 static void update_without_backward(struct setting *s, bool is_cast)
 {
     for (int k = 1; k <= 3; k++) {
@@ -682,7 +682,7 @@ TEST_RANKS(pre_backward_twice_keeps_gradients, 2)
     check_twice(self, &(shoal_fsdp_options){.reduce_dtype = SHOAL_F64}, 0);
 }
 
-/* Used twice in a forward: each backward is reduced, and both are in the gradient; or waits for the second. */
+/* Used twice in a forward: each backward pass is reduced, and both are in the gradient; or waits for the second. */
 TEST_RANKS(a_unit_that_is_used_twice_adds_up, 3)
 {
     struct setting s;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gradients that wait: looked at, changed, and reduced without a backward. Reduced by hand after the last backward of a
- * step they must have the bits that they have when that backward reduces them.
+ * Gradients that wait: looked at, changed, and reduced without a backward pass. Reduced by hand after the last
+ * backward pass of a step they must have the bits that they have when that backward pass reduces them.
  */
 #include "fixtures/fsdp_model.h"
 
@@ -42,7 +42,7 @@ static shoal_status keep(shoal_fsdp *fsdp, enum kept kept, int micro)
     return shoal_fsdp_set_all_reduce(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), false);
 }
 
-/* By hand, or by the last backward. */
+/* By hand, or by the last backward pass. */
 static shoal_status train(shoal_fsdp *fsdp, const struct model_case *c, enum kept kept, int part,
                           bool by_hand)
 {
@@ -217,7 +217,7 @@ static void check_looking(struct rank *self, enum model_mode mode, shoal_dtype r
     check_shards(s.fsdp, n_shards, 12.0);
     CHECK_OK(shoal_fsdp_synchronize(s.fsdp));
     check_shards(s.fsdp, n_shards, 12.0);
-    /* On top of what is there; a backward goes on where the last one was. */
+    /* On top of what is there; a backward pass goes on where the last one was. */
     pass_value(s.fsdp, 1.0F);
     check_full(s.fsdp, dtype, 1.0, 8.0);
     CHECK_OK(shoal_fsdp_set_sync(shoal_fsdp_unit_of(s.fsdp, SHOAL_FSDP_ALL_UNITS), true));

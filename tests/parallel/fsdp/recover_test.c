@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * After something went wrong: a step that was given up at any point, an allocation that failed. A reset, and the next step
- * has the bits of one that nothing went wrong before. Also: what many steps leave behind, which is nothing.
+ * After something went wrong: a step that was given up at any point, an allocation that failed. A reset, and the next
+ * step has the bits of one that nothing went wrong before. Also: what many steps leave behind, which is nothing.
  */
 #include "fixtures/fsdp_model.h"
 
@@ -60,7 +60,7 @@ static void check_given_up(shoal_world *world, struct model_case *c, bool has_mi
             model_start(id, start);
             CHECK_OK(shoal_fsdp_load(shoal_fsdp_param_of(fsdp, id), start));
         }
-        if (has_micro) { /* an earlier backward left something */
+        if (has_micro) { /* an earlier backward pass left something */
             struct model_pass pass;
             CHECK_OK(shoal_fsdp_set_sync(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), false));
             CHECK_OK(model_fsdp_pass(fsdp, &pass, 99, 0, 0));
@@ -235,7 +235,8 @@ TEST_RANKS(a_step_without_memory_can_be_made_again, 1)
 
 /* Many steps ----------------------------------------------------------------------------------------------- */
 
-/* Frames that a message transport keeps for later (message/wire.c), at most. Fewer than the steps, of which none leaves one. */
+/* Frames that a message transport keeps for later (message/wire.c), at most. Fewer than the steps, of which none
+   leaves one. */
 #define SPARE_FRAMES 96
 
 /* While no rank is ahead: messages of one that is are kept until they are needed. */

@@ -425,7 +425,7 @@ TEST_RANKS(an_end_too_early, 2)
     CHECK_OK(shoal_world_close(world));
 }
 
-/* While gradients wait for the backward that reduces. */
+/* While gradients wait for the backward pass that reduces. */
 TEST_RANKS(no_freezing_of_gradients_that_wait, 2)
 {
     shoal_fsdp *fsdp = NULL;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gradients that are stored instead of added (shoal_fsdp_grad_to_store): the memory is not cleared, so whatever an earlier
- * backward left there must not come through, neither in parameters that nobody asked for nor in the room behind a shard.
+ * Gradients that are stored instead of added (shoal_fsdp_grad_to_store): the memory is not cleared, so whatever an
+ * earlier backward pass left there must not come through, neither in parameters that nobody asked for nor in the room
+ * behind a shard.
  */
 #include "fixtures/fsdp_kinds.h"
 
 #define N_PARAMS 3
 
-/* Two that the ranks cannot cut evenly, one along its second dimension, whose gradient is put together apart from the buffer. */
+/* Two that the ranks cannot cut evenly, one along its second dimension, whose gradient is put together apart from
+   the buffer. */
 static const struct {
     int64_t shape[2];
     int dim;
@@ -89,7 +91,7 @@ static void check_stores(struct rank *self, enum model_mode mode)
     setting_close(&s);
 }
 
-/* The first backward leaves its gradients for the second. */
+/* The first backward pass leaves its gradients for the second. */
 static void check_accumulates(struct rank *self, enum model_mode mode)
 {
     struct setting s;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Mistakes that would train wrongly without a word: a backward that is not ended, units sharded from outside in. */
+/* Mistakes that would train wrongly without a word: a backward pass that is not ended, units sharded from outside
+   in. */
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/autograd.h"

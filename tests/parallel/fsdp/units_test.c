@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the explicit calls offer for single units: lists to prefetch, gathering by hand, factors, parameters that stay
- * or are not needed, several backwards in a step, forwards without one, and gradients that are given up.
+ * or are not needed, several backward passes in a step, forwards without one, and gradients that are given up.
  */
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/fsdp_model.h"
@@ -309,7 +309,7 @@ TEST_RANKS(neighbours_changed_between_steps, 4)
     setting_close(&s);
 }
 
-/* Two backwards with one gather; new values are seen once what stayed was given up. */
+/* Two backward passes with one gather; new values are seen once what stayed was given up. */
 TEST_RANKS(parameters_that_stay_after_backward, 2)
 {
     struct setting s;
@@ -469,7 +469,7 @@ static void add_to_shards(struct setting *s, float value)
     }
 }
 
-/* Whatever is kept for a backward: new values are seen, nothing is remembered for ever, prefetching goes on. */
+/* Whatever is kept for a backward pass: new values are seen, nothing is remembered for ever, prefetching goes on. */
 static void check_evaluation(struct rank *self, shoal_reshard reshard, const char *events)
 {
     struct setting s;
@@ -535,7 +535,7 @@ TEST_RANKS(evaluation_that_stops_early, 2)
 
 /* Gradients that were kept ------------------------------------------------------------------------------- */
 
-/* A backward that reduces comes to the first unit alone: what the others have kept is reduced by its end. */
+/* A backward pass that reduces comes to the first unit alone: what the others have kept is reduced by its end. */
 static void check_kept(struct rank *self, enum model_mode mode, shoal_dtype reduce_dtype)
 {
     const shoal_fsdp_options options = {.struct_size = sizeof options, .reduce_dtype = reduce_dtype};
@@ -603,7 +603,7 @@ TEST_RANKS(zeroed_gradients_are_all_gone, 4)
     check_zeroed(self, MODEL_DDP);
 }
 
-/* In the middle of a backward only what has landed goes. */
+/* In the middle of a backward pass only what has landed goes. */
 TEST_RANKS(zeroed_inside_a_backward, 2)
 {
     struct setting s;
@@ -630,7 +630,7 @@ static void write_shard(shoal_fsdp *fsdp, int id, float value)
     }
 }
 
-/* No backward follows, and no end_forward: what was kept for the one that did not come is old. */
+/* No backward pass follows, and no end_forward: what was kept for the one that did not come is old. */
 TEST_RANKS(shards_written_after_a_forward_without_backward, 2)
 {
     static const shoal_reshard reshards[] = {SHOAL_RESHARD_NEVER, SHOAL_RESHARD_ALWAYS};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ZeRO-1 and ZeRO-2 by explicit calls: the bits of FSDP and of replicas, one gather of a unit for each time that shards were
- * written and none in backward, and memory that stays. tests/parallel/fully_shard/nn/zero_test.c has modules.
+ * ZeRO-1 and ZeRO-2 by explicit calls: the bits of FSDP and of replicas, one gather of a unit for each time that
+ * shards were written and none in backward, and memory that stays. tests/parallel/fully_shard/nn/zero_test.c has
+ * modules.
  */
 #include "fixtures/fsdp_model.h"
 #include "harness/harness.h"
@@ -262,7 +263,7 @@ TEST_RANKS(an_address_that_is_kept, 2)
     CHECK_OK(shoal_world_close(world));
 }
 
-/* An optimizer inside the backward: what it has written is gathered by the next forward. */
+/* An optimizer inside the backward pass: what it has written is gathered by the next forward. */
 static shoal_status update_landed(void *context, int id, shoal_fsdp_shard *shard)
 {
     float(*momentum)[MODEL_ROOM] = context;
@@ -310,7 +311,8 @@ TEST_RANKS(an_optimizer_inside_the_backward, 3)
     check_landed(self, SHOAL_SHARDED_STATE);
 }
 
-/* Units inside of each other, and shards that are asked for in the middle of a pass: the open unit is old afterwards. */
+/* Units inside of each other, and shards that are asked for in the middle of a pass: the open unit is old
+   afterwards. */
 TEST_RANKS(shards_asked_for_while_a_unit_is_open, 2)
 {
     const shoal_fsdp_options options = {.struct_size = sizeof options, .sharded = SHOAL_SHARDED_GRADIENTS};

@@ -88,7 +88,7 @@ TEST_RANKS(parameters_after_an_evaluation_get_gradients, 3)
     bench_close(&bench);
 }
 
-/* An evaluation between a forward and its backward leaves what that needs. */
+/* An evaluation between a forward and its backward pass leaves what that needs. */
 TEST_RANKS(an_evaluation_inside_a_step, 2)
 {
     static const shoal_reshard reshards[] = {SHOAL_RESHARD_DEFAULT, SHOAL_RESHARD_NEVER,
@@ -175,7 +175,7 @@ static shoal_status fail_if_told(void *context, const shoal_reduced_gradients *r
     return *(bool *)context ? SHOAL_ERR_UNSUPPORTED : SHOAL_OK;
 }
 
-/* The last reduction ends, and fails, when the backward is over but for that. */
+/* The last reduction ends, and fails, when the backward pass is over but for that. */
 TEST_RANKS(after_a_backward_that_failed_at_its_end, 2)
 {
     struct bench bench;

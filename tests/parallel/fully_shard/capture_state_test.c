@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sharded modules in a capture: which collectives the graph has, gradients that are there before it, what it refuses, by name, and
- * that modules, units, lanes and memory are as they were when it fails.
+ * Sharded modules in a capture: which collectives the graph has, gradients that are there before it, what it refuses,
+ * by name, and that modules, units, lanes and memory are as they were when it fails.
  */
 #include "fixtures/sharded_model.h"
 #include "graph/graph.h"
@@ -78,7 +78,7 @@ TEST_RANKS(collectives_know_their_unit, 2)
             CHECK(at < 7 && strcmp(units[at], node->unit) == 0);
             at++;
         } else if (!node->unit && at == 4) {
-            last = NULL; /* the backward begins with the unit that the forward ended with */
+            last = NULL; /* the backward pass begins with the unit that the forward ended with */
             continue;
         }
         last = is_gather ? node->unit : last;

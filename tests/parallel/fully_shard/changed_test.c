@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shards that are written while something that was gathered from them is still there, or still needed: the next forward
- * computes with the new values, and the backward of a forward that saw the old ones is an error, as without sharding.
+ * Shards that are written while something that was gathered from them is still there, or still needed: the next
+ * forward computes with the new values, and the backward pass of a forward that saw the old ones is an error, as
+ * without sharding.
  */
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
@@ -23,7 +24,7 @@ static void fill_both(struct bench *bench, const char *path, float value, bool i
     fill(shoal_module_parameter(bench->alone.root, path), value);
 }
 
-/* Recorded forwards give the same; no backward follows. */
+/* Recorded forwards give the same; no backward pass follows. */
 static void check_same_outputs(struct bench *bench, int step)
 {
     REQUIRE_OK(shoal_scope_begin());
@@ -118,7 +119,7 @@ TEST_RANKS(units_that_did_not_change_stay, 2)
     bench_close(&bench);
 }
 
-/* Parameters that stay after a backward, or were gathered by hand before they were written. */
+/* Parameters that stay after a backward pass, or were gathered by hand before they were written. */
 TEST_RANKS(whatever_keeps_parameters, 2)
 {
     struct bench bench;
@@ -253,7 +254,8 @@ TEST_RANKS(two_forwards_without_a_change, 2)
     }
 }
 
-/* Only one rank has changed its shard, and only its backward fails: the others are told, and wait for no deadline. */
+/* Only one rank has changed its shard, and only its backward pass fails: the others are told, and wait for no
+   deadline. */
 TEST_RANKS(a_parameter_changed_by_one_rank, 3)
 {
     struct bench bench;
@@ -273,7 +275,7 @@ TEST_RANKS(a_parameter_changed_by_one_rank, 3)
     bench_close(&bench);
 }
 
-/* A backward that fails leaves lists of parameters as they were: shards, which can be written. */
+/* A backward pass that fails leaves lists of parameters as they were: shards, which can be written. */
 TEST_RANKS(what_is_listed_after_a_backward_that_failed, 2)
 {
     size_t n;
@@ -294,7 +296,7 @@ TEST_RANKS(what_is_listed_after_a_backward_that_failed, 2)
     }
 }
 
-/* Frozen where a backward still needs the gradient. */
+/* Frozen where a backward pass still needs the gradient. */
 TEST_RANKS(a_parameter_frozen_by_one_rank, 2)
 {
     struct bench bench;

@@ -161,7 +161,7 @@ static shoal_tensor *first_next_to_itself(shoal_module *root, shoal_tensor *x)
 }
 
 /* Used twice: the gradient of a parameter is complete when both uses have added to it, so there is one reduction, after
-   the second backward of the layer or at the end; the bits are those of one process. */
+   the second backward pass of the layer or at the end; the bits are those of one process. */
 static void check_twice(struct rank *self, net_function function, int n_again)
 {
     struct bench bench;
@@ -210,7 +210,7 @@ TEST_RANKS(alone, 1)
     check_alone(self, true);
 }
 
-/* Only biases learn: nothing but them is reduced, and backwards end where they would otherwise. */
+/* Only biases learn: nothing but them is reduced, and backward passes end where they would otherwise. */
 TEST_RANKS(only_biases_are_reduced, 3)
 {
     struct bench bench;
@@ -281,7 +281,7 @@ TEST_RANKS(what_modules_hold, 2)
     bench_close(&bench);
 }
 
-/* Several backwards ------------------------------------------------------------------------------------- */
+/* Several backward passes ------------------------------------------------------------------------------- */
 
 /* Which units wait with their gradients (or their whole parameters) for the last micro-batch. */
 enum mode {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Modules that are dropped at some time in a step. What was recorded keeps what its backward needs, so that gradients are
- * right for whoever has the shards; and nothing is left when the record is gone (the harness counts blocks).
+ * Modules that are dropped at some time in a step. What was recorded keeps what its backward pass needs, so that
+ * gradients are right for whoever has the shards; and nothing is left when the record is gone (the harness counts
+ * blocks).
  */
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
@@ -189,7 +190,7 @@ TEST_RANKS(in_the_middle_of_training, 3)
     bench_close(&bench);
 }
 
-/* Somebody holds a layer: it shows its shard and cannot be called, before and after the backward. */
+/* Somebody holds a layer: it shows its shard and cannot be called, before and after the backward pass. */
 TEST_RANKS(a_layer_that_somebody_holds, 2)
 {
     struct bench bench;
@@ -213,7 +214,7 @@ TEST_RANKS(a_layer_that_somebody_holds, 2)
     bench_close(&bench);
 }
 
-/* Recorded twice: the first backward leaves what the second one needs. */
+/* Recorded twice: the first backward pass leaves what the second one needs. */
 TEST_RANKS(two_backwards_after_the_module_is_gone, 2)
 {
     struct bench bench;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * In which order modules that are sharded are gathered, given up and reduced. The lists are those of the specification:
- * "uR" the root is gathered, "u0" layer 0, "r0" it is given up, "p0" its backward is over.
+ * "uR" the root is gathered, "u0" layer 0, "r0" it is given up, "p0" its backward pass is over.
  */
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_net.h"
@@ -47,7 +47,7 @@ static void bench_close(struct bench *bench)
     (void)CHECK_OK(shoal_world_close(bench->world));
 }
 
-/* One forward, one backward ------------------------------------------------------------------------------ */
+/* One forward, one backward pass ------------------------------------------------------------------------- */
 
 /* Every layer is computed again in backward. */
 static shoal_tensor *scaled_first_again(shoal_module *root, shoal_tensor *x)
@@ -114,7 +114,7 @@ TEST_RANKS(computing_again_over_neighbours, 4)
     check_steps(self, scaled_first_again);
 }
 
-/* The first layer's input needs no gradient: its backward ends when all does, after that of the root. */
+/* The first layer's input needs no gradient: its backward pass ends when all does, after that of the root. */
 TEST_RANKS(first_layer_at_the_end, 2)
 {
     check_step(self, NULL, SHOAL_RESHARD_ALWAYS, "uR u0 u1 u2", "uR u2 u1 p2 u0 p1 pR p0");
@@ -138,7 +138,7 @@ TEST_RANKS(the_root_again, 2)
     bench_close(&bench);
 }
 
-/* Two forwards, one backward ----------------------------------------------------------------------------- */
+/* Two forwards, one backward pass ------------------------------------------------------------------------ */
 
 static void check_two_forwards(struct rank *self, shoal_reshard reshard, const char *forward_list,
                                const char *backward_list)
@@ -241,7 +241,7 @@ TEST_RANKS(backward_lists, 2)
     bench_close(&bench);
 }
 
-/* A second backward over the same record has no order to go by; the list is still there. */
+/* A second backward pass over the same record has no order to go by; the list is still there. */
 TEST_RANKS(backward_list_of_a_record_that_is_kept, 2)
 {
     const shoal_backward_options keeps = {.struct_size = sizeof keeps, .keeps_graph = true};
@@ -260,7 +260,7 @@ TEST_RANKS(backward_list_of_a_record_that_is_kept, 2)
     bench_close(&bench);
 }
 
-/* Something whose backward is over is gathered: nobody comes for it, and nothing is spoilt. */
+/* Something whose backward pass is over is gathered: nobody comes for it, and nothing is spoilt. */
 TEST_RANKS(backward_list_of_a_layer_that_is_done, 3)
 {
     struct bench bench;
@@ -279,7 +279,7 @@ TEST_RANKS(backward_list_of_a_layer_that_is_done, 3)
     bench_close(&bench);
 }
 
-/* Evaluation leaves no traces in the order of the next backward, and the list does not grow. */
+/* Evaluation leaves no traces in the order of the next backward pass, and the list does not grow. */
 TEST_RANKS(evaluation, 2)
 {
     struct bench bench;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Units of several modules of which the net calls only some: layers 1 (a norm) and 2 (a head) are one unit; the net calls
- * layers 0 and 1, and the head is called outside of it, a few rows at a time, each with a backward of its own. What comes
- * out is what separate units give, and what one process gives.
+ * Units of several modules of which the net calls only some: layers 1 (a norm) and 2 (a head) are one unit; the net
+ * calls layers 0 and 1, and the head is called outside of it, a few rows at a time, each with a backward pass of its
+ * own. What comes out is what separate units give, and what one process gives.
  */
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
@@ -72,7 +72,7 @@ static bool pass_chunks(struct net *net, int step, int part)
     return pass_chunks_of(net, step, part, true);
 }
 
-/* Three micro-batches of chunks, of which the last reduces; all but the last backward say that more follow. */
+/* Three micro-batches of chunks, of which the last reduces; all but the last backward pass say that more follow. */
 static bool pass_micro(struct net *net, int step, int part)
 {
     bool is_right = true;
@@ -262,7 +262,7 @@ TEST_RANKS(kept_while_chunks_are_computed, 2)
             CHECK_INT(bench_unit(head)->state, FSDP_UNSHARDED);
             CHECK(shoal_tensor_count(shoal_module_parameter(head, "weight")) < NET_WIDTH);
         }
-        /* Of the first chunk, whose backward thinks that of the root comes next. */
+        /* Of the first chunk, whose backward pass thinks that of the root comes next. */
         CHECK_EVENTS(&bench.sharded, "u1 uR rR");
         CHECK_OK(shoal_fsdp_set_reshard(shoal_fully_shard_unit(head, false), SHOAL_RESHARD_ALWAYS));
         CHECK_OK(shoal_fsdp_set_reshard_after_backward(shoal_fully_shard_unit(head, false), true));

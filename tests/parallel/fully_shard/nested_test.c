@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Units inside units whose insides are computed again, and units of several modules around them: in which order they are
- * gathered, given up and reduced, and that they train like one process.
+ * Units inside units whose insides are computed again, and units of several modules around them: in which order they
+ * are gathered, given up and reduced, and that they train like one process.
  *
  *     embeddings e, p  (one unit)  ->  blocks 0, 1, ...  ->  norm n, output o  (one unit)  ->  times the root's scale
  *     a block: times its gain, layer a (a unit of its own), layer b
@@ -12,7 +12,8 @@
 #include "fixtures/module_bench.h"
 #include "harness/harness.h"
 
-/* A list of events: "f0.a" gathered for a forward, "b0.a" for a backward, "r" given up, "p" its backward is over. */
+/* A list of events: "f0.a" gathered for a forward, "b0.a" for a backward pass, "r" given up, "p" its backward pass
+   is over. */
 static _Thread_local char events[1024];
 
 static void write_down(void *context, enum fsdp_event event, const struct fsdp_unit *unit)
@@ -261,7 +262,7 @@ static void train(struct rank *self, enum again how, shoal_reshard reshard, net_
     bench_close(&bench);
 }
 
-/* Everything nested, everything computed again, two forwards before a backward. */
+/* Everything nested, everything computed again, two forwards before a backward pass. */
 TEST_RANKS(values, 4)
 {
     static const shoal_reshard reshards[] = {SHOAL_RESHARD_DEFAULT, SHOAL_RESHARD_ALWAYS, SHOAL_RESHARD_NEVER,

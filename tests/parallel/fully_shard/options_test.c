@@ -132,7 +132,8 @@ TEST_RANKS(clipping_that_is_refused, 2)
 
 /* Gradients that are given up ---------------------------------------------------------------------------- */
 
-/* Kept on whole parameters, in another dtype, or for the replicas: one backward with 1 follows, and nothing else. */
+/* Kept on whole parameters, in another dtype, or for the replicas: one backward pass with 1 follows, and nothing
+   else. */
 static void check_zeroed(struct rank *self, int n_replicas, shoal_dtype reduce_dtype)
 {
     struct bench bench;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Sharded modules train like one process, whoever is late, whatever is gathered ahead or for nothing, and in whatever
- * order forwards and backwards of micro-batches come.
+ * order forwards and backward passes of micro-batches come.
  */
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
@@ -112,7 +112,7 @@ TEST_RANKS(eight_layers_two_ahead, 2)
     bench_close(&bench);
 }
 
-/* Something whose backward is over is gathered: nobody comes for it, and no number changes. */
+/* Something whose backward pass is over is gathered: nobody comes for it, and no number changes. */
 TEST_RANKS(gathered_for_nothing, 3)
 {
     struct bench bench;
@@ -214,7 +214,7 @@ static void set_last(struct net *net, bool is_last)
     }
 }
 
-/* A pipeline: one forward ahead of the backwards. Everything is gathered by hand at first. */
+/* A pipeline: one forward ahead of the backward passes. Everything is gathered by hand at first. */
 static bool pass_pipeline(struct net *net, int step, int part)
 {
     shoal_tensor *losses[N_MICRO];
@@ -234,7 +234,7 @@ static bool pass_pipeline(struct net *net, int step, int part)
     return CHECK_OK(shoal_scope_end()) && is_right;
 }
 
-/* The same, each backward after its forward. */
+/* The same, each backward pass after its forward. */
 static bool pass_micro(struct net *net, int step, int part)
 {
     bool is_right = true;

@@ -89,7 +89,7 @@ TEST_RANKS(like_a_backward_that_reduces, 4)
     check_like_backward(self, SHOAL_F64, false);
 }
 
-/* Of units that the last backward does not use ------------------------------------------------------------- */
+/* Of units that the last backward pass does not use -------------------------------------------------------- */
 
 static _Thread_local bool uses_both;
 
@@ -99,7 +99,7 @@ static shoal_tensor *one_or_both(shoal_module *root, shoal_tensor *x)
     return uses_both ? net_call(root, "1", y) : y;
 }
 
-/* The backward that reduces comes after one that does not, and to one layer less. */
+/* The backward pass that reduces comes after one that does not, and to one layer less. */
 static bool pass_fewer(struct net *net, int step, int part)
 {
     bool is_sharded = shoal_is_fully_sharded(net->root);
@@ -419,7 +419,7 @@ TEST_RANKS(refused, 2)
     shoal_tensor *weight = shoal_module_parameter(bench.sharded.layers[0], "weight");
     CHECK_OK(shoal_on_accumulated(weight, look_inside, &bench.sharded, NULL));
     CHECK(net_pass(&bench.sharded, 0, self->rank));
-    /* A backward that failed leaves a step behind that has to be given up. */
+    /* A backward pass that failed leaves a step behind that has to be given up. */
     const shoal_custom_reduce_scatter failing = {.struct_size = sizeof failing, .call = fail};
     CHECK_OK(shoal_fsdp_set_custom_reduce_scatter(shoal_fully_shard_unit(bench.sharded.layers[0], false),
                                                   &failing));

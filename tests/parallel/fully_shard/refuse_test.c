@@ -454,7 +454,7 @@ TEST_RANKS(modules_end_at_any_time, 2)
     }
 }
 
-/* Between a forward and its backward the places hold what was gathered. */
+/* Between a forward and its backward pass the places hold what was gathered. */
 TEST_RANKS(inner_modules_after_the_first_call, 2)
 {
     struct bench bench;
@@ -545,7 +545,7 @@ static shoal_status see_leaf(void *context, shoal_tensor *leaf)
     return SHOAL_OK;
 }
 
-/* No backward comes to a shard: a hook on its gradient would never run. One after it has landed does. */
+/* No backward pass comes to a shard: a hook on its gradient would never run. One after it has landed does. */
 TEST_RANKS(hooks_on_shards, 2)
 {
     struct bench bench;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What modules that are sharded have in their places at which time, where values come from, which dtypes they see, and
- * how gradients are kept over several backwards.
+ * how gradients are kept over several backward passes.
  */
 #include "fixtures/fsdp_handles.h"
 #include "base/completion.h"
@@ -360,7 +360,7 @@ TEST_RANKS(reductions_in_flight, 3)
     bench_close(&bench);
 }
 
-/* Several backwards -------------------------------------------------------------------------------------- */
+/* Several backward passes -------------------------------------------------------------------------------- */
 
 enum {
     N_MICRO = 3
@@ -446,7 +446,7 @@ TEST_RANKS(one_unit_without_communication, 2)
     bench_close(&bench);
 }
 
-/* An optimizer inside the backward. */
+/* An optimizer inside the backward pass. */
 static shoal_status update_leaf(void *context, shoal_tensor *leaf)
 {
     int *n_updates = context;

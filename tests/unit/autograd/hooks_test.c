@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Hooks: on gradients, after accumulation, at the end of backward, and backwards inside them. */
+/* Hooks: on gradients, after accumulation, at the end of backward, and backward passes inside them. */
 #include <string.h>
 
 #include "unit/autograd/fixture.h"
@@ -260,7 +260,7 @@ SCOPED_TEST(hooks_need_a_gradient_to_hook)
     CHECK_STATUS(shoal_on_accumulated(x, NULL, NULL, NULL), SHOAL_ERR_INVALID);
 }
 
-/* No backward comes to a record that was used up. */
+/* No backward pass comes to a record that was used up. */
 SCOPED_TEST(hooks_on_a_used_record_are_refused)
 {
     shoal_tensor *x = make_leaf(1, 1, 1);
@@ -302,7 +302,7 @@ SCOPED_TEST(leaf_hooks_report)
     CHECK_OK(shoal_set_requires_grad(x, false));
 }
 
-/* An optimizer inside the backward: it may clear the gradient it was given. */
+/* An optimizer inside the backward pass: it may clear the gradient it was given. */
 static shoal_status step_and_clear(void *context, shoal_tensor *leaf)
 {
     CHECK(shoal_sub_(leaf, shoal_grad(leaf)));

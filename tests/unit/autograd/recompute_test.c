@@ -66,7 +66,7 @@ static shoal_tensor *run_network(struct layer layers[N_LAYERS], shoal_tensor *x,
     return x;
 }
 
-/* Bits of x's and all weights' gradients after two backwards. */
+/* Bits of x's and all weights' gradients after two backward passes. */
 struct bits {
     float values[(N_LAYERS + 1) * 3];
 };
@@ -224,7 +224,7 @@ SCOPED_TEST(without_gradients_it_is_a_call)
     CHECK_INT(layer.n_freed, 1);
 }
 
-/* Hooks for the end that are asked for inside belong to the outer backward. */
+/* Hooks for the end that are asked for inside belong to the outer backward pass. */
 static shoal_status note_end(void *context)
 {
     ++*(int *)context;

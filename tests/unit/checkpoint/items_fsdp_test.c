@@ -193,8 +193,8 @@ TEST_RANKS(four_ranks, 4)
     try_contexts(self);
 }
 
-/* A load between a forward and its backward: the backward would see other values, and says so. After a whole step there
-   is nothing to refuse, whatever stays gathered. */
+/* A load between a forward and its backward pass: the backward pass would see other values, and says so. After a
+   whole step there is nothing to refuse, whatever stays gathered. */
 TEST_RANKS(a_load_after_a_forward, 3)
 {
     static const int64_t shape[] = {2, 2}; /* nothing of it on the last rank */
@@ -290,7 +290,7 @@ TEST_RANKS(wrong_contexts, 1)
     CHECK_OK(shoal_items_add_fsdp(items, "", fsdp));
     CHECK_INT(shoal_items_find(items, NULL, "b"), 2);
 
-    /* In the middle of a backward values may change at any time. */
+    /* In the middle of a backward pass values may change at any time. */
     struct item_part part;
     CHECK_OK(shoal_fsdp_pre_forward(fsdp, 0));
     CHECK_OK(items_part(items, 2, &part));

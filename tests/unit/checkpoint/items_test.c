@@ -367,7 +367,7 @@ static void count_destroy(void *context)
     ((struct counter *)context)->n_destroyed++;
 }
 
-/* Whoever has an empty part learns of a load as the others do: a backward that it spoils fails on every rank. */
+/* Whoever has an empty part learns of a load as the others do: a backward pass that it spoils fails on every rank. */
 TEST(empty_parts_count_as_changed)
 {
     struct item_part part;

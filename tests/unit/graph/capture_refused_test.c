@@ -58,7 +58,7 @@ TEST(modules_keep_their_tensors)
 
 /* Reasons ------------------------------------------------------------------------------------------------ */
 
-/* A backward fails, and a call that goes well clears the thread's error text. */
+/* A backward pass fails, and a call that goes well clears the thread's error text. */
 static shoal_status go_on(void *context, shoal_tensor *const *inputs, size_t n_inputs, shoal_tensor **outputs,
                           size_t n_outputs)
 {

@@ -415,7 +415,7 @@ TEST(recomputation_stays_behind_the_gradients)
 
 /* More of what steps do -------------------------------------------------------------------------------- */
 
-/* Two backwards, one through results of a scope inside, and a call that fails where nobody minds. */
+/* Two backward passes, one through results of a scope inside, and a call that fails where nobody minds. */
 static shoal_status run_twice(void *context, shoal_tensor *const *inputs, size_t n_inputs,
                               shoal_tensor **outputs, size_t n_outputs)
 {
@@ -585,7 +585,7 @@ static shoal_status capture_inside(void *context, shoal_tensor *const *inputs, s
     return shoal_capture(run_linear, context, inputs, n_inputs, 1, &graph);
 }
 
-/* Fails behind a backward, with scopes open. */
+/* Fails behind a backward pass, with scopes open. */
 static shoal_status fail_late(void *context, shoal_tensor *const *inputs, size_t n_inputs,
                               shoal_tensor **outputs, size_t n_outputs)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a wrapper around modules can hang on backward, with public calls only: a function before the backward of a
+ * What a wrapper around modules can hang on backward, with public calls only: a function before the backward pass of a
  * module, when the gradient of any of its outputs first arrives; one after it, when the gradients of its inputs are
  * complete; one at the end. Sharded parameters live on these three.
  */
@@ -11,7 +11,7 @@
 struct wrapper {
     struct journal *journal;
     const char *name;
-    bool is_in_backward; /* between the first gradient and the end of its backward */
+    bool is_in_backward; /* between the first gradient and the end of its backward pass */
     bool *is_end_queued; /* shared by all: one hook for the end is enough */
     shoal_tensor *parameter;
     double gradient_at_post; /* NaN: none yet */
@@ -160,7 +160,7 @@ SCOPED_TEST(before_after_and_end)
     shoal_tensor *y = shoal_module_call_one(net.modules[2], h);
     CHECK_OK(shoal_backward(y, NULL));
     CHECK_STRING(net.journal.text, "pre_B post_B pre_A post_A end");
-    /* Gradients of a module's parameters are there when its backward ends. */
+    /* Gradients of a module's parameters are there when its backward pass ends. */
     CHECK_DOUBLE(net.wrappers[2].gradient_at_post, 30);
     CHECK_DOUBLE(net.wrappers[1].gradient_at_post, 40);
     CHECK_DOUBLE(grad_at(x, 0), 12);
@@ -237,8 +237,8 @@ SCOPED_TEST(a_module_that_is_not_used_hears_nothing)
 }
 
 /*
- * Two forwards, one backward: before and after come once for each. The gradient of a parameter is added once a
- * backward, when nothing more can come: the first "after" has none yet.
+ * Two forwards, one backward pass: before and after come once for each. The gradient of a parameter is added once a
+ * backward pass, when nothing more can come: the first "after" has none yet.
  */
 SCOPED_TEST(two_forwards_before_one_backward)
 {
@@ -281,7 +281,7 @@ SCOPED_TEST(a_leaf_for_every_forward)
     free_net(&net);
 }
 
-/* Two backwards, each with its own end. */
+/* Two backward passes, each with its own end. */
 SCOPED_TEST(the_end_comes_once_a_backward)
 {
     struct net net;
@@ -353,7 +353,7 @@ static shoal_status call_module(void *context, shoal_tensor *const *inputs, size
     return shoal_module_call(context, inputs, n_inputs, outputs, n_outputs);
 }
 
-/* Recomputed modules: the first run records nothing, the second one everything, inside the backward. */
+/* Recomputed modules: the first run records nothing, the second one everything, inside the backward pass. */
 SCOPED_TEST(recomputed_modules)
 {
     struct net net;

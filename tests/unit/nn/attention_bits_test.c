@@ -210,7 +210,7 @@ NN_TEST(the_bits_are_these)
     }
 }
 
-/* With more threads than heads the backward is cut by queries and by keys. */
+/* With more threads than heads the backward pass is cut by queries and by keys. */
 NN_TEST(more_threads_than_heads_give_the_same_bits)
 {
     for (int i = 0; i < 2; i++) {

@@ -166,7 +166,7 @@ NN_TEST(recomputing_draws_the_same_mask)
     CHECK_BYTES(shoal_data(shoal_grad(weight)), shoal_data(want_weight), 9 * sizeof(float));
 }
 
-/* The position is the caller's memory, which he may use for something else before the backward. */
+/* The position is the caller's memory, which may be used for something else before the backward pass. */
 NN_TEST(the_gradient_has_its_own_position)
 {
     int64_t numbers[] = {7, 8, 9};

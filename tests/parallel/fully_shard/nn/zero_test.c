@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ZeRO-1 and ZeRO-2 with modules: trained by AdamW, they have the bits of FSDP, of fully_shard with replicas and of DDP at equal
- * accumulation and synchronization; units are gathered when shards were written, and never in backward. Shards are uneven
- * or empty, one parameter is in two places, one is frozen, one is cut along its second dimension.
+ * ZeRO-1 and ZeRO-2 with modules: trained by AdamW, they have the bits of FSDP, of fully_shard with replicas and of
+ * DDP at equal accumulation and synchronization; units are gathered when shards were written, and never in backward.
+ * Shards are uneven or empty, one parameter is in two places, one is frozen, one is cut along its second dimension.
  */
 #include "fixtures/compiled_pair.h"
 #include "fixtures/module_bench.h"
@@ -319,7 +319,8 @@ static void read_memory(struct bench *bench, shoal_fsdp_memory_report *report)
     CHECK_OK(shoal_fsdp_memory(fsdp_of_module(bench->sharded.root), report));
 }
 
-/* Whole gradients of all units are in memory of the units, which the first step makes, and nothing is on the tensors. */
+/* Whole gradients of all units are in memory of the units, which the first step makes, and nothing is on the
+   tensors. */
 static void check_memory(struct rank *self, bool reduces_always)
 {
     struct bench bench;
@@ -366,7 +367,7 @@ TEST_RANKS(whole_gradients_stay, 2)
     check_memory(self, false);
 }
 
-/* A backward that reaches only some parameters, and then all of them, before a reduction. */
+/* A backward pass that reaches only some parameters, and then all of them, before a reduction. */
 static _Thread_local bool uses_last;
 
 static shoal_tensor *first_or_all(shoal_module *root, shoal_tensor *x)
@@ -443,7 +444,8 @@ TEST_RANKS(frozen_and_thawed, 3)
     train_and_freeze(self, SHOAL_SHARDED_STATE);
 }
 
-/* Each use of a layer that is computed again adds to the gradient by itself: g1 + g2a + g2b, and not g1 + (g2a + g2b). */
+/* Each use of a layer that is computed again adds to the gradient by itself: g1 + g2a + g2b, and not g1 + (g2a +
+   g2b). */
 static shoal_tensor *twice_again(shoal_module *root, shoal_tensor *x)
 {
     x = net_recompute(shoal_module_child(root, "0"), x);
@@ -475,7 +477,8 @@ TEST_RANKS(sums_in_the_order_of_uses, 3)
     }
 }
 
-/* Gradients that wait: in the unit's memory where they lie as they are, otherwise on the tensor; and no freezing meanwhile. */
+/* Gradients that wait: in the unit's memory where they lie as they are, otherwise on the tensor; and no freezing
+   meanwhile. */
 TEST_RANKS(what_waits, 2)
 {
     struct bench bench;
@@ -534,8 +537,8 @@ static void set_both(struct pair *pair, bool is_on)
     CHECK_OK(shoal_fsdp_set_sync(shoal_fully_shard_unit(pair->other.root, true), is_on));
 }
 
-/* Compiled steps gather each time; the ones without synchronization leave gradients on tensors. Eager ones have the same
-   bits, and see what compiled steps and updates have written. */
+/* Compiled steps gather each time; the ones without synchronization leave gradients on tensors. Eager ones have
+   the same bits, and see what compiled steps and updates have written. */
 static void check_compiled(struct rank *self, shoal_fully_shard_options options)
 {
     struct pair pair;
@@ -569,7 +572,8 @@ TEST_RANKS(compiled_steps, 3)
     }
 }
 
-/* Whole gradients of eager backwards are in the engine's memory: a compiled step cannot take them along, and says so. */
+/* Whole gradients of eager backward passes are in the engine's memory: a compiled step cannot take them along, and
+   says so. */
 TEST_RANKS(eager_gradients_wait_before_a_compiled_step, 2)
 {
     const shoal_fully_shard_options options = {.sharded = SHOAL_SHARDED_STATE};

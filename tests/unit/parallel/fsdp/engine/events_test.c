@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * In which order units are gathered, given up and reduced. Unit 0 is a root: its forward is around those of the layers,
- * which are units 1, 2, ...; its gradients are reduced when the backward ends.
+ * which are units 1, 2, ...; its gradients are reduced when the backward pass ends.
  *
  * A list is one text: "R" the root, "0" layer 0, ...; with a letter in front: u gathered, r given up, p reduced.
  */
@@ -96,7 +96,7 @@ static void forward(struct layers *layers)
     CHECK_OK(shoal_fsdp_post_forward(layers->fsdp, 0));
 }
 
-/* The layers' part of a backward. */
+/* The layers' part of a backward pass. */
 static void backward_layers(struct layers *layers)
 {
     for (int unit = layers->n_layers; unit >= 1; unit--) {
@@ -159,7 +159,7 @@ TEST_RANKS(alone_the_order_is_the_same, 1)
     check_steps(self, SHOAL_RESHARD_ALWAYS, SHOAL_RESHARD_ALWAYS, "uR u0 u1 u2", "uR u2 u1 p2 u0 p1 p0 pR");
 }
 
-/* Two forwards, one backward ----------------------------------------------------------------------------- */
+/* Two forwards, one backward pass ------------------------------------------------------------------------ */
 
 static void check_two_forwards(struct rank *self, shoal_reshard root, shoal_reshard others,
                                const char *forward_list, const char *backward_list)
@@ -251,8 +251,8 @@ static struct fsdp_unit *unit_of(struct layers *layers, int number)
     return machine_of(layers->fsdp)->units[number];
 }
 
-/* Layer k prefetches the layers before it: two, as far as there are so many. Given to the machine: the raw calls have no
-   such lists. */
+/* Layer k prefetches the layers before it: two, as far as there are so many. Given to the machine: the raw calls
+   have no such lists. */
 TEST_RANKS(backward_prefetch_2, 2)
 {
     struct layers layers;
@@ -281,7 +281,7 @@ TEST_RANKS(backward_prefetch_2, 2)
 
 /* Other orders --------------------------------------------------------------------------------------------- */
 
-/* As many gathers, backwards and reductions as forwards. */
+/* As many gathers, backward passes and reductions as forwards. */
 TEST_RANKS(a_layer_that_is_used_twice, 2)
 {
     struct layers layers;
@@ -323,7 +323,7 @@ TEST_RANKS(pre_backward_again_is_nothing, 2)
     layers_close(&layers);
 }
 
-/* A forward again inside the backward (activations computed twice): nothing is given up or written down. */
+/* A forward again inside the backward pass (activations computed twice): nothing is given up or written down. */
 TEST_RANKS(forward_inside_backward, 2)
 {
     struct layers layers;
@@ -403,7 +403,7 @@ TEST_RANKS(a_forward_that_goes_another_way, 2)
     layers_close(&layers);
 }
 
-/* Forwards without backward: the list of the next backward is that of its own forward. */
+/* Forwards without backward: the list of the next backward pass is that of its own forward. */
 TEST_RANKS(forwards_without_backward_do_not_matter, 2)
 {
     struct layers layers;
