@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which collectives go together: graph/bucket.h says how, and why that is right. */
+/* Finds the collectives that are joined. graph/bucket.h says how, and why that is right. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ size_t buckets_group_of(const struct buckets *buckets, const struct shoal_node *
     return buckets->n_groups;
 }
 
-/* More pairs of accesses than this are not compared. */
+/* If there are more pairs of accesses than this, they are not compared, and a conflict is assumed. */
 #define MAX_PAIRS 256
 
 static bool may_conflict(const struct effects *effects, const struct shoal_node *a,
@@ -112,7 +112,8 @@ static bool match_member(const struct bucket_kind *kind, struct shoal_node *wait
     return from->dtype == to->dtype;
 }
 
-/* Storages that somebody looks at by offset or as bytes: a result must not become a part of another storage. */
+/* Finds storages that are viewed by offset (as_strided) or in another dtype. Such a result must not become a part of
+   another storage. */
 static shoal_status find_looked_into(const struct shoal_graph *graph, struct storage_map *looked_into)
 {
     for (const struct shoal_node *node = graph->first; node; node = node->next) {
@@ -156,7 +157,7 @@ static shoal_status find_members(struct buckets *buckets, const struct bucket_ki
     return status;
 }
 
-/* The input of such a start is read early: it stays where it is. */
+/* Drops starts whose input is overwritten before their wait: a joined start might read it too late. */
 static void drop_overwritten(struct buckets *buckets)
 {
     for (const struct shoal_node *node = buckets->graph->first; node; node = node->next) {
@@ -183,7 +184,7 @@ static void drop_overwritten(struct buckets *buckets)
     buckets->n_members = n_members;
 }
 
-/* NULL is a word of its own. */
+/* NULL equals only NULL. */
 static bool is_same_word(const char *a, const char *b)
 {
     return a == b || (a && b && strcmp(a, b) == 0);
@@ -204,12 +205,12 @@ static bool has_same_key(const struct bucket_key *a, const struct bucket_key *b)
 struct filling {
     struct buckets *buckets;
     const struct bucket_limit *limit;
-    uint32_t *labels;       /* by id: of the bucket that was open when the node was found to need it */
-    uint32_t *group_labels; /* by group: of a start that needs it */
+    uint32_t *labels;       /* by id: the label of the bucket that the node depends on */
+    uint32_t *group_labels; /* by group: the label of the bucket that a start of the group depends on */
     uint32_t label;         /* of the open bucket */
-    size_t first;           /* member of it */
+    size_t first;           /* the first member of the open bucket */
     size_t n_members;
-    size_t index; /* in its run */
+    size_t index; /* of the open bucket in its run */
     double bytes;
     size_t capacity;
 };
@@ -251,7 +252,7 @@ static shoal_status add_member(struct filling *filling, size_t index, bool is_de
     return SHOAL_OK;
 }
 
-/* Whether the node must stay behind one that has the label. */
+/* Whether the node must stay behind one that depends on the open bucket. */
 static bool finds_label(const struct filling *filling, const struct shoal_node *node)
 {
     struct shoal_node *const *before;
@@ -276,7 +277,8 @@ static shoal_status fill_node(struct filling *filling, const struct shoal_node *
     uint32_t member = filling->buckets->member_of[node->id];
     bool has_label = finds_label(filling, node);
     if (bucket_is_start(node)) {
-        /* A member need not follow others of its group: if it does not join this bucket, its wait stands behind it. */
+        /* The order of the group gives no label to a member: if it does not join the open bucket, its wait stands after
+           the waits of that bucket anyway. */
         uint32_t *of_group = &filling->group_labels[buckets_group_of(filling->buckets, node)];
         has_label |= member == 0 && *of_group == filling->label;
         *of_group = has_label ? filling->label : *of_group;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How the collectives of fully sharded parameters and gradients look: one walk over the list each. */
+/* Recognizes the collectives of FSDP, by one walk over the list each. */
 #include "base/mem.h"
 #include "graph/bucket.h"
 #include "op/op.h"
@@ -7,7 +7,7 @@
 #define NO_INPUT 0u
 #define MANY_INPUTS UINT32_MAX
 
-/* Which input of the graph a node comes from: its id + 1. */
+/* Returns the placeholder that a node is computed from: its id + 1, NO_INPUT or MANY_INPUTS. */
 static uint32_t find_source(const struct shoal_node *node, const uint32_t *sources)
 {
     uint32_t source = NO_INPUT;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Joins buckets. The new start stands behind the last start of its bucket, the new wait before the first wait, or
- * behind the new start if that comes later. The old nodes stay for one sort: what packs an input stands behind the
- * start that read it, an old wait behind the result that will take its place, and so do its users and whoever
- * overwrites the input. Then all users get their new arguments at once, each user once, and starts and waits are
- * erased.
+ * Joins buckets. The new start is put after the last start of its bucket, and the new wait before the first wait, or
+ * after the new start if that comes later. Then the graph is sorted while the old nodes are still there: a node that
+ * packs an input stays behind the old start that read it, and an old wait stays behind the result that will replace it.
+ * So the users of the wait, and nodes that overwrite the input, end up behind the new nodes as well. Then all users get
+ * their new arguments, each user once, and the old starts and waits are erased.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static shoal_status make_nodes(struct bucket_join *join, const struct bucket_kin
     return kind->unpack(join, wait);
 }
 
-/* The unit that all of them belong to; NULL: none. */
+/* Returns the FSDP unit that all members belong to; NULL: none. */
 static const char *find_unit(const struct bucket_join *join)
 {
     const char *unit = join->members[0].start->unit;
@@ -73,17 +73,17 @@ static shoal_status make_all_nodes(struct buckets *buckets, const struct bucket_
 
 /* Order -------------------------------------------------------------------------------------------------- */
 
-/* What nodes must stay behind, besides their inputs. */
+/* The nodes that each node must stay behind, besides its inputs. */
 struct order {
     const struct buckets *buckets;
     struct shoal_node **nodes;
     size_t n_nodes;
     size_t capacity;
-    size_t *first; /* in nodes, by id */
+    size_t *first; /* by id: index in `nodes` */
     size_t *count;
-    struct shoal_node **last_starts; /* by group: that is not joined */
-    const struct bucket_member *
-        *packs; /* by id: the first member whose input a new node reads in place of its start */
+    struct shoal_node **last_starts; /* by group: the last start so far that is not joined */
+    /* By id of a new node: the first member whose `packed` it is. */
+    const struct bucket_member **packs;
 };
 
 static size_t get_predecessors(void *context, const struct shoal_node *node,
@@ -122,7 +122,8 @@ static shoal_status order_effects(struct order *order, const struct shoal_node *
     return SHOAL_OK;
 }
 
-/* A new node stays behind each start in whose place it reads: members that a coalesced start has in common are neighbours. */
+/* A new node stays behind each old start whose input it reads. If it is a coalesced start, these are all members of its
+   bucket, which follow each other. */
 static shoal_status order_packed(struct order *order, const struct shoal_node *node)
 {
     const struct buckets *buckets = order->buckets;
@@ -259,7 +260,7 @@ static shoal_status rewrite_users(struct rewrite *rewrite)
     return SHOAL_OK;
 }
 
-/* While the old edges are there. */
+/* Tells observers about the replacements. Must be called while the old edges are there. */
 static void tell_users(const struct buckets *buckets)
 {
     for (size_t i = 0; i < buckets->n_members; i++) {

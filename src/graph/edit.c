@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Arguments and values are put into the nodes at once, because inference reads them there; what was there before is kept until
- * all has gone well, and put back otherwise. Edges come last, and cannot fail.
+ * New arguments and values are put into the nodes at once, because inference reads them there. The old ones are kept
+ * until everything has succeeded, and are restored after a failure. Edges come last, and cannot fail.
  *
- * Nodes are inferred in program order, so each once. In a graph that is being changed and is out of order, some are inferred
- * again, as long as something changes. Where nodes use each other in a circle that may be for ever, and is refused.
+ * Values are inferred in program order, so once for each node. If the graph is out of order, some nodes are inferred
+ * again, as long as something changes. With a cycle of nodes that might never end, so it is refused after a limit.
  */
 #include "graph/edit.h"
 
@@ -15,7 +15,7 @@
 #include "base/try.h"
 #include "tensor/tensor.h"
 
-/* What a node gave before. */
+/* The old values of a node. */
 struct undo {
     struct shoal_node *node;
     shoal_tensor **values;
@@ -24,15 +24,15 @@ struct undo {
     bool is_alias;
 };
 
-/* How often a node is inferred on average, at most. */
+/* How often nodes may be inferred again, on average. */
 #define MAX_ROUNDS 64
 
 struct work {
     struct shoal_graph *graph;
-    uint64_t stamp;           /* of nodes in the heap; one more: that were there */
-    size_t n_first;           /* nodes that came there */
-    size_t n_again;           /* times that one of them came back */
-    struct shoal_node **heap; /* to be inferred, the first in program order at 0 */
+    uint64_t stamp;           /* of nodes in the heap; stamp + 1: of nodes that were there before */
+    size_t n_first;           /* nodes that were put into the heap for the first time */
+    size_t n_again;           /* how often a node was put there again */
+    struct shoal_node **heap; /* nodes to be inferred; heap[0] is the first in program order */
     size_t n_heap;
     size_t heap_capacity;
     struct undo *undos;
@@ -108,14 +108,14 @@ static bool is_same_description(const shoal_tensor *a, const shoal_tensor *b)
            memcmp(a->layout.strides, b->layout.strides, bytes) == 0;
 }
 
-/* How what a node gives differs from what it gave. */
+/* How the new values of a node differ from its old ones. */
 enum difference {
     DIFFERENCE_NONE,
     DIFFERENCE_STORAGE,
     DIFFERENCE_SHAPE
 };
 
-/* Two new tensors of one shape are no difference: nobody else can have the new one. */
+/* If the node is no alias, a new storage is no difference, because no other node refers to it. */
 static enum difference compare(const struct shoal_node *node, shoal_tensor *const *values, size_t n_values,
                                bool is_list, bool is_alias)
 {
@@ -189,7 +189,7 @@ static shoal_status infer_all(struct work *work, const struct edit *edits, size_
     return SHOAL_OK;
 }
 
-/* Newest first, because a node may have changed twice. */
+/* Restores old values, the newest change first, because a node may have changed twice. */
 static void put_back(struct work *work)
 {
     while (work->n_undos > 0) {

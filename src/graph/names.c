@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A table with open addressing of nodes by their names, and another one of strings on which is counted ("add" of "add_1"). Nodes
- * whose names were counted are not in the first one: each such string has an array of them, by number. So a name that is counted
- * needs no look at its characters, nodes of one op lie side by side there, and a graph of a million nodes has a small table.
+ * There are two hash tables with open addressing. One has nodes by their names. The other has bases: strings to which
+ * numbers were appended ("add" of "add_1"). A node whose number was appended here is only in the array of its base,
+ * indexed by number, and not in the first table. So such a name need not be hashed, nodes of one op are neighbours in
+ * memory, and the first table stays small even for a million nodes.
  *
- * The number to go on with never passes a free one, and never falls, because names are never given back: finding the smallest free
- * number takes constant time on average.
+ * Names are never given back. So the next number of a base only grows, and finding the smallest free number takes
+ * constant time on average.
  *
- * The hash of a name is made of the hash of what stands before its number, and of the number: eight numbers in a row are neighbours
- * in the table, because nodes of one op are often made, and looked at, one after the other. Eight neighbours that meet eight others
- * all go on: steps are as wide as that, and one more, because a step that is odd comes to every slot.
+ * The hash of a name combines the hash of its base with its number. Eight consecutive numbers are neighbours in the
+ * table, because nodes of one op are often made, and looked up, one after the other. Probing goes on by nine slots:
+ * past the eight neighbours, and by an odd number, which reaches every slot.
  */
 #include "graph/names.h"
 
@@ -24,13 +25,13 @@ enum {
     FIRST_CAPACITY = 64,
     NUMBER_BYTES = 24,  /* '_', 20 digits and the end */
     BUFFER_BYTES = 256, /* names up to about this length are put together without allocating */
-    NEIGHBOURS = 8,     /* so many numbers in a row, the first of them divisible by it */
+    NEIGHBOURS = 8, /* so many consecutive numbers, from a multiple of it on, are neighbours in the table */
     STEP = NEIGHBOURS + 1,
-    NUMBER_DIGITS = 10, /* a number with more is a part of the name; nobody counts that far */
+    NUMBER_DIGITS = 10, /* a number with more digits counts as a part of the name */
     N_TARGETS = 64      /* a power of two */
 };
 
-/* The name is the node's own. */
+/* A slot of the table. The key is the node's name. */
 struct slot {
     struct shoal_node *node; /* NULL: free */
     uint32_t hash;
@@ -39,21 +40,21 @@ struct slot {
 struct name_base {
     const char *string;
     size_t length;
-    uint64_t seed; /* what the hash of a name begins with that has a number behind this */
+    uint64_t seed; /* hash of the string, from which the hash of a name with a number is made */
     uint32_t hash;
-    bool
-        is_name; /* some node has it, as it is, and no number is behind it, which would be counted on instead */
-    uint64_t next_number;      /* the smallest that may be free */
-    char digits[NUMBER_BYTES]; /* of that number, with '_' before them, and no end */
-    uint32_t n_digits;         /* with '_' */
-    /* Nodes that got a number here, from `first_counted` on; NULL: somebody wished for a name with that number. */
+    bool is_name;         /* a node has the string itself as its name, and it does not end with a number */
+    uint64_t next_number; /* the smallest number that may be free */
+    char digits[NUMBER_BYTES]; /* '_' and the digits of next_number, without a zero at the end */
+    uint32_t n_digits;         /* of `digits`, with '_' */
+    /* Nodes that got a number here: counted[i] has number first_counted + i. NULL: a node that wanted exactly this name
+       has it; that node is in the table. */
     struct shoal_node **counted;
     size_t n_counted;
     size_t capacity;
     uint64_t first_counted;
 };
 
-/* A base that some node has as its name, found by the address of a string that lasts. */
+/* A base with is_name, found by the address of a string that outlives the graph. */
 struct target {
     const char *wish; /* NULL: none */
     struct name_base *base;
@@ -63,12 +64,12 @@ struct graph_names {
     struct slot *slots;
     size_t capacity; /* a power of two; at most two thirds of it are used */
     size_t n_names;
-    size_t n_numbered;        /* of these names, so many end with a number */
+    size_t n_numbered;        /* how many of these names end with a number */
     struct name_base **bases; /* in the arena; NULL: none yet */
     size_t base_capacity;
     size_t n_bases;
-    struct target targets[N_TARGETS]; /* by hash of the address; bases that were looked for lately */
-    struct slot *chosen;              /* for the name that was chosen last, if it was not counted */
+    struct target targets[N_TARGETS]; /* cache of bases, by hash of the address */
+    struct slot *chosen; /* the slot for the name that was chosen last, if no number was appended */
 };
 
 shoal_status names_create(struct graph_names **names_out)
@@ -104,7 +105,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* How long the name is without a number behind it; the whole length when nothing else would be left. */
+/* Returns the length of the name without "_" and a number at its end; the whole length if nothing would be left. */
 static size_t measure_base(const char *name, size_t length)
 {
     size_t base = length;
@@ -114,7 +115,7 @@ static size_t measure_base(const char *name, size_t length)
     return base < length && base >= 2 && name[base - 1] == '_' ? base - 1 : length;
 }
 
-/* Of what `seed` was made of, and a number behind it; 0: none. */
+/* Returns the hash of a name: `seed` is that of its base, and a number of 0 means none. */
 static uint32_t hash_number(uint64_t seed, uint64_t number)
 {
     uint64_t hash = (seed ^ number / NEIGHBOURS) * 0x9e3779b97f4a7c15u;
@@ -128,7 +129,8 @@ static uint64_t seed_of(const char *name, size_t length)
     return hash_bytes(0, name, length);
 }
 
-/* The number behind a name, as add_number writes it; 0: none. *base_length_out: of what stands before it. */
+/* Returns the number at the end of a name, as add_number writes it; 0: none. *base_length_out: the length of the base
+   before it. */
 static uint64_t read_number(const char *name, size_t length, size_t *base_length_out)
 {
     size_t begin = length;
@@ -157,7 +159,7 @@ static uint32_t hash_name(const char *name, size_t length)
 
 /* Names ------------------------------------------------------------------------------------------------ */
 
-/* The slot of the name, or the free one where it would be. */
+/* Returns the slot of the name, or the free slot where it would be. */
 static struct slot *find_slot(const struct graph_names *names, const char *name, uint32_t hash)
 {
     size_t mask = names->capacity - 1;
@@ -169,7 +171,7 @@ static struct slot *find_slot(const struct graph_names *names, const char *name,
     return &names->slots[at];
 }
 
-/* A free slot for a name that is in none. */
+/* Returns a free slot for a name that is not in the table. */
 static struct slot *find_free(const struct slot *slots, size_t capacity, uint32_t hash)
 {
     size_t at = hash & (capacity - 1);
@@ -179,7 +181,7 @@ static struct slot *find_free(const struct slot *slots, size_t capacity, uint32_
     return (struct slot *)&slots[at];
 }
 
-/* Room for one more name. */
+/* Makes room for one more name. */
 static shoal_status reserve(struct graph_names *names)
 {
     if (names->n_names < names->capacity / 3 * 2) {
@@ -203,7 +205,7 @@ static shoal_status reserve(struct graph_names *names)
 
 /* Bases ------------------------------------------------------------------------------------------------ */
 
-/* The slot of the base, or the free one where it would be. */
+/* Returns the slot of the base, or the free slot where it would be. */
 static struct name_base **find_base(struct name_base **bases, size_t capacity, const char *string,
                                     size_t length, uint32_t hash)
 {
@@ -215,7 +217,7 @@ static struct name_base **find_base(struct name_base **bases, size_t capacity, c
     return &bases[at];
 }
 
-/* The node whose name was counted to be this one; NULL: none. */
+/* Returns the node of that name, if its number was appended here; NULL: none. */
 static struct shoal_node *find_counted(const struct graph_names *names, const char *name, size_t length)
 {
     size_t base_length;
@@ -230,7 +232,7 @@ static struct shoal_node *find_counted(const struct graph_names *names, const ch
                : NULL;
 }
 
-/* A name that is not taken has its slot in names->chosen. */
+/* If the name is not taken, names->chosen is the slot for it. */
 static bool is_taken(struct graph_names *names, const char *name, size_t length, uint32_t hash)
 {
     names->chosen = find_slot(names, name, hash);
@@ -259,7 +261,7 @@ static shoal_status reserve_base(struct graph_names *names)
     return SHOAL_OK;
 }
 
-/* The base of a string, which is made if there is none. */
+/* Finds the base of a string, or makes it. */
 static shoal_status get_base(struct graph_names *names, struct arena *arena, const char *string,
                              struct name_base **base_out)
 {
@@ -288,7 +290,8 @@ static shoal_status get_base(struct graph_names *names, struct arena *arena, con
     return SHOAL_OK;
 }
 
-/* The base that the name itself is, if it is known that some node has it: most names of nodes that passes make. */
+/* Returns the base of that name, if a node is known to have the name itself; otherwise NULL. Most names that passes
+   want are such ones. */
 static struct name_base *find_known(const struct graph_names *names, const char *name, size_t length,
                                     uint32_t hash)
 {
@@ -306,7 +309,7 @@ static bool is_name_character(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_';
 }
 
-/* What is wished for, in allowed characters; its length. */
+/* Writes the wanted name in allowed characters, and returns its length. */
 static size_t make_legal(char *name, const char *wish)
 {
     char *to = name;
@@ -320,7 +323,7 @@ static size_t make_legal(char *name, const char *wish)
     return (size_t)(to - name);
 }
 
-/* The next number. It has at most 20 digits: there is room. */
+/* Goes on to the next number. It has at most 20 digits, so there is room. */
 static void count_on(struct name_base *base)
 {
     uint32_t at = base->n_digits - 1;
@@ -336,8 +339,9 @@ static void count_on(struct name_base *base)
     }
 }
 
-/* Writes the smallest free number behind the base, which the name begins with. Those that were counted lie behind us: only somebody
-   who wished for a name can have this one. There is room for the node afterwards. */
+/* Appends the smallest free number to the base, with which `name` begins, and makes room for the node in base->counted.
+   All numbers below next_number are used, so only a node that wanted exactly this name can have it; such nodes are in
+   the table. */
 static shoal_status add_number(const struct graph_names *names, struct name_base *base, char *name,
                                size_t *length_out)
 {
@@ -355,7 +359,8 @@ static shoal_status add_number(const struct graph_names *names, struct name_base
                     sizeof(base->counted[0]));
 }
 
-/* A name that may be taken gets a number, in place of the one it has. *base_out: what was counted on; NULL: the name is free. */
+/* If the name is taken, replaces the number at its end, if any, by a free one, and gives the base in *base_out. NULL:
+   the name is free as it is. */
 static shoal_status make_free(struct graph_names *names, struct arena *arena, char *name, size_t *length,
                               uint32_t hash, struct name_base **base_out)
 {
@@ -377,7 +382,7 @@ static struct target *find_target(struct graph_names *names, const char *wish)
     return &names->targets[((uintptr_t)wish * 0x9e3779b97f4a7c15u >> 58) & (N_TARGETS - 1)];
 }
 
-/* `buffer` has room for the wish, '_' and a number. */
+/* `buffer` must have room for the wish, '_' and a number. */
 static shoal_status choose(struct graph_names *names, struct arena *arena, const char *wish, bool is_lasting,
                            char *buffer, struct shoal_node *node)
 {
@@ -397,7 +402,7 @@ static shoal_status choose(struct graph_names *names, struct arena *arena, const
     return SHOAL_OK;
 }
 
-/* A base that is known to be the wish. What is written behind the end of the name is given back. */
+/* Chooses a name when the base of the wish is known. Writes it directly into the arena, and gives back unused bytes. */
 static shoal_status choose_known(const struct graph_names *names, struct arena *arena, struct name_base *base,
                                  struct shoal_node *node)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who is told about changes of a graph, and where nodes come from. While an observer is on, each node that is made gets
- * an origin (pass, CREATE), and each that takes the place of another an origin (pass, REPLACE, name of the other); of a
- * node that the same pass has made, the two become one.
+ * Observers are told about changes of a graph. Origins say where nodes come from: while an observer is on, each new
+ * node gets an origin (pass, CREATE), and each node that replaces another one an origin (pass, REPLACE, name of the
+ * other). If the same pass has made the node, the two origins become one.
  */
 #ifndef GRAPH_OBSERVER_H
 #define GRAPH_OBSERVER_H
@@ -21,28 +21,28 @@ struct origin {
     const struct origin *next;
 };
 
-/* Functions may be NULL, and must not change the graph. Zeroed but for them. */
+/* The functions may be NULL, and must not change the graph. The caller zeroes all other fields. */
 struct observer {
     void (*created)(struct observer *observer, struct shoal_node *node);
-    /* It still has its place, arguments and inputs. */
+    /* Called before the node is erased: it still has its place, arguments and inputs. */
     void (*erased)(struct observer *observer, struct shoal_node *node);
-    /* `user` uses `other` now. */
+    /* `user` uses `other` instead of `old`. */
     void (*replaced)(struct observer *observer, struct shoal_node *old, struct shoal_node *other,
                      struct shoal_node *user);
 
     /* Set by graph_observer_begin. */
     const char *pass;
-    const struct origin *created_origin; /* of all nodes that are made; NULL: none was yet */
-    uint32_t first_id;                   /* nodes from this id on were made since */
-    struct observer *outer;              /* that was on before, and is told, too */
+    const struct origin *created_origin; /* shared by all new nodes; NULL: no node was made yet */
+    uint32_t first_id;                   /* nodes with this id or a larger one were made since */
+    struct observer *outer;              /* the observer that was on before; it is told, too */
 };
 
-/* The name is copied. Observers end in the reverse order of their beginning. */
+/* Begins to observe; `pass` is copied. Observers end in the reverse order of their beginning. */
 shoal_status graph_observer_begin(struct shoal_graph *graph, struct observer *observer, const char *pass);
 void graph_observer_end(struct shoal_graph *graph, struct observer *observer);
 
-/* For the calls that change graphs: the origin to give to a node, NULL when there is none to give; then, when nothing
-   can fail any more, the change. */
+/* For functions that change graphs. observer_make_* give the origins that the node must get (NULL: none), and may fail.
+   observer_tell_* tell the observers, and are called when nothing can fail any more. */
 shoal_status observer_make_created(struct shoal_graph *graph, const struct origin **origins_out);
 shoal_status observer_make_replaced(const struct shoal_node *old, const struct shoal_node *other,
                                     const struct origin **origins_out);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Numbers of nodes: 0 < order < 2^63, growing along the list. A node gets the middle between its neighbours; at the ends, a
- * number far from the last one. Where there is no middle, the nodes in a range around the place are spread evenly over it. The
- * range is the smallest of 2^i numbers, aligned to that, that holds less than (2 / 1.4)^i nodes: with such a limit inserting costs
- * O(log n) numbers on average, wherever nodes are put ("Two simplified algorithms for maintaining order in a list", Bender and
+ * Gives nodes numbers, 0 < order < 2^63, which grow along the list. A new node gets the middle between the numbers of
+ * its neighbours; at the ends of the list, a number at some distance from the last one. If there is no number between
+ * the neighbours, the nodes in a range of numbers around them are spread evenly over it. It is the smallest range of
+ * 2^i numbers, aligned to 2^i, with fewer than (2 / 1.4)^i nodes. With this limit an insertion changes O(log n) numbers
+ * on average, wherever nodes are inserted ("Two simplified algorithms for maintaining order in a list", Bender and
  * others, 2002), and 2^32 nodes fit.
  *
- * Who puts many nodes next to each other goes in one direction: behind a node that has just been put there the next number is
- * close to it, before such a one likewise, so that more of them fit than halves would leave room for.
+ * Nodes are often inserted one after the other at one place. A node directly after, or before, the one that was
+ * inserted last therefore gets a number close to it and not the middle, so that more nodes fit.
  */
 #include "graph/order.h"
 
@@ -15,7 +16,7 @@
 #define ORDER_END (UINT64_C(1) << ORDER_BITS)
 #define ORDER_MIDDLE (UINT64_C(1) << (ORDER_BITS - 1))
 #define ORDER_GAP (UINT64_C(1) << 31)
-#define ORDER_STEPS 512 /* parts of a gap, of which a node in a run of them takes one */
+#define ORDER_STEPS 512 /* a node next to the one inserted last takes this fraction of the gap */
 
 /* A run of neighbours. */
 struct run {
@@ -37,7 +38,7 @@ static void extend(struct run *run, uint64_t begin, uint64_t end)
     }
 }
 
-/* Leaves at least one number free between any two neighbours of `node`, which has one. */
+/* Spreads the nodes around `node`, so that there is at least one free number between any two of them. */
 static void spread_around(struct shoal_node *node)
 {
     struct run run = {.first = node, .last = node, .n_nodes = 1};
@@ -60,7 +61,7 @@ static void spread_around(struct shoal_node *node)
     }
 }
 
-/* A number between those of the neighbours, if there is one. */
+/* Finds a number between those of the neighbours. False: there is none. */
 static bool find_number(const struct shoal_graph *graph, const struct shoal_node *prev,
                         const struct shoal_node *next, uint64_t *order_out)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bucket_all_gathers: inputs, flattened one after the other, are gathered as one tensor, which has a row for each
- * rank; a piece of all rows is what one gather would have given. Along dimension 0 only. A conversion that feeds a
- * gather stays before it: members of a bucket have one dtype, and cat converts nothing.
+ * bucket_all_gathers: the inputs are flattened and put into one tensor, which is gathered. The result has a row for
+ * each rank; a column block of it is what one gather would have given. Only gathers along dimension 0 are joined. A
+ * conversion before a gather stays: members of a bucket have one dtype, and cat does not convert.
  */
 #include "base/mem.h"
 #include "base/try.h"

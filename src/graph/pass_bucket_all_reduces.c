@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bucket_all_reduces: inputs, flattened one after the other, are reduced as one tensor; results are views of it. */
+/* bucket_all_reduces: the inputs are flattened and reduced as one tensor. The results are views of it. */
 #include <string.h>
 
 #include "base/try.h"

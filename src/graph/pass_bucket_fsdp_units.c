@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bucket_fsdp_units: what a unit of a sharded model gathers, scatters or reduces over replicas one parameter at a time goes
- * with one call, as when the unit runs without being captured. The calls are coalesced ones: each result has a storage of its own,
- * so nothing is packed before or unpacked behind, and a gather can go into a window. Members have the unit's name
- * (shoal/graph.h) in common; the parameters of a unit that is gathered again for its backward make a bucket of their own there,
- * because they need what came of the first.
+ * bucket_fsdp_units: joins the gathers of an FSDP unit, its reduce-scatters, and its all-reduces over replicas, which
+ * are captured one parameter at a time, into one call each, as in a step that is not compiled. The new calls are
+ * coalesced: each result has a storage of its own, so nothing is packed or unpacked, and a gather can go into a window.
+ * Members of a bucket belong to the same unit (shoal_node.unit). If a unit is gathered again for its backward pass,
+ * these gathers become a bucket of their own, because they depend on results of the first.
  */
 #include "base/try.h"
 #include "graph/bucket.h"
@@ -111,7 +111,7 @@ static shoal_status pack_all_reduces(struct bucket_join *join, struct shoal_node
     return call_start(join, OP_all_reduce_coalesced, args, 4, start_out);
 }
 
-/* All results first: a wait may be moved, and each has its own. */
+/* Makes an item and a wait for each result, so that each wait can be moved on its own. */
 static shoal_status unpack(struct bucket_join *join, struct shoal_node *start)
 {
     for (size_t i = 0; i < join->n_members; i++) {

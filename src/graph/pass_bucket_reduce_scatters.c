@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bucket_reduce_scatters: each input is a row for each rank; rows side by side are one tensor to scatter, and each
- * rank's part of it has the rank's parts of all inputs one after the other. Only along dimension 0: others stay
- * alone.
+ * bucket_reduce_scatters: each input is seen as one row for each rank. The rows of all inputs, side by side, are one
+ * tensor, which is reduced and scattered: each rank's part of it has the rank's parts of all inputs, one after the
+ * other. Only reduce-scatters along dimension 0 are joined.
  */
 #include "base/mem.h"
 #include "base/try.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Edges. Whether an input has been named before is told by a stamp on it, so that a long list takes linear time. */
+/* Edges. A stamp on each node tells whether it was named before, so that long lists take linear time. */
 #include "graph/uses.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ enum {
     FEW_INPUTS = 16
 };
 
-/* What has been found: the first ones lie in `few`, all of them in `inputs`, if there is one. */
+/* Collects inputs: all of them into `inputs`, or, if that is NULL, the first FEW_INPUTS into `few`. */
 struct collection {
     uint64_t stamp;
     struct shoal_node **inputs;
@@ -36,7 +36,7 @@ static void collect(struct collection *collection, const shoal_arg *args, size_t
     }
 }
 
-/* One walk, and another one where there are many. */
+/* Copies the inputs from `few`; if there are more, walks over the arguments again. */
 static void fill(struct shoal_graph *graph, struct collection *collection, const shoal_arg *args,
                  size_t n_args, struct shoal_node **inputs)
 {
@@ -62,10 +62,10 @@ shoal_status uses_collect(struct shoal_graph *graph, struct arena *scratch, size
     collect(&collection, args, n_args);
     struct uses uses = {.n_inputs = collection.n_inputs};
     bool has_room = uses.n_inputs <= capacity;
-    if (!has_room) { /* twice as many, so that what is left behind is less than what is used */
+    if (!has_room) { /* at least twice as many, so that abandoned arrays waste less memory than is used */
         uses.capacity =
             uses.n_inputs > 2 * capacity || capacity > UINT32_MAX / 2 ? uses.n_inputs : 2 * capacity;
-        /* One piece: edges, and inputs behind them. */
+        /* One allocation: edges, then inputs. */
         uses.edges = arena_take(&graph->arena, uses.capacity, sizeof(uses.edges[0]) + sizeof(uses.inputs[0]));
         uses.inputs = uses.edges ? (struct shoal_node **)(uses.edges + uses.capacity) : NULL;
     } else if (uses.n_inputs > 0) {

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* Inputs of nodes and users of nodes: two sides of the same edges. */
+/* Edges between nodes: each leads from a node to one of its inputs, and makes it a user of that input. */
 #ifndef GRAPH_USES_H
 #define GRAPH_USES_H
 
 #include "graph/graph.h"
 
-/* The inputs that a node shall have. Where its arrays have room they are `inputs` of memory that is freed soon;
-   where they have none, they are its new arrays. */
+/* The inputs that a node will have. If the node's arrays are large enough, `inputs` is in scratch memory, to be copied.
+   Otherwise `inputs` and `edges` are the node's new arrays. */
 struct uses {
     struct shoal_node **inputs;
     size_t n_inputs;
-    struct edge *edges; /* NULL: its own have room */
-    size_t capacity;    /* of new arrays */
+    struct edge *edges; /* NULL: the node's own arrays are large enough */
+    size_t capacity;    /* of the new arrays */
 };
 
-/* What the arguments name, each once, for a node with room for so many inputs. `scratch` must outlive `uses_out`. */
+/* Collects the nodes that the arguments name, each once, for a node whose arrays have room for `capacity` inputs.
+   `scratch` must outlive `uses_out`. */
 shoal_status uses_collect(struct shoal_graph *graph, struct arena *scratch, size_t capacity,
                           const shoal_arg *args, size_t n_args, struct uses *uses_out);
 
-/* The node has these inputs instead of those it has, and is the newest user of each. Cannot fail. */
+/* Replaces the inputs of a node. The node becomes the newest user of each. Cannot fail. */
 void uses_set(struct shoal_node *node, const struct uses *uses);
 
-/* The node has no inputs any more. */
+/* Removes all inputs of a node. */
 void uses_drop(struct shoal_node *node);
 
 #endif
