@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shoal_compile. A compiled step has variants: one for each kind of inputs (shapes, dtypes) and of gradients that are there
- * already, because a step that adds to gradients is another graph than one that makes them. The variant is chosen from what
- * this rank sees. Ranks that choose differently run different plans, and the first collective tells.
+ * shoal_compile. A compiled step has variants: one for each combination of input shapes and dtypes, and of leaves that
+ * have gradients already, because adding to a gradient is another graph than making one. Each rank chooses the variant
+ * by itself. If ranks choose differently, they run different plans, and the first collective reports a mismatch.
  *
- *   run   find the variant, or capture -> passes -> plan
- *         inputs: the caller's, then the tensors that the graph has bound; a gradient is the one that its leaf has now
+ *   run   find the variant, or make it: capture -> passes -> plan
+ *         inputs: the caller's, then the tensors that the graph has bound; gradients are those that leaves have now
  *         plan_run
- *         outputs to the caller, new gradients to their leaves
+ *         outputs go to the caller, new gradients to their leaves
  *
- * A rank that fails before its plan runs would leave the others waiting for it. What fails while plans are compared is told there; for
- * the rest, where a rank may not even know with whom it would have met, there is comm/calls.h.
+ * If a rank fails before its plan runs, the others must not wait for it. Failures while plans are compared are told
+ * there (compare.h). Otherwise the rank may not even know with which ranks it would have met; comm/calls.h tells them.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -41,12 +41,12 @@
 #include "tensor/handle.h"
 #include "tensor/tensor.h"
 
-/* Variants that are kept; the one that was used longest ago goes, on all ranks in the same run. */
+/* So many variants are kept. Then the least recently used one is freed, on all ranks in the same run. */
 #define MAX_VARIANTS 8
 
 #define DEFAULT_PASSES "dedupe_waits,fuse_ddp_communication,bucket_fsdp_units,simple_overlap"
 
-/* How an input must look. */
+/* What an input of a variant must be like. */
 struct shape {
     shoal_dtype dtype;
     struct layout layout;
@@ -56,15 +56,15 @@ struct shape {
 struct variant {
     shoal_graph *graph;
     shoal_plan *plan;
-    char *captured; /* the text of the graph before passes; NULL: nobody compares */
+    char *captured; /* the text of the graph before passes; NULL: SHOAL_COMPILE_CHECK is off */
     struct shape *shapes;
-    size_t n_given; /* inputs of the step */
-    shoal_tensor **inputs;
-    bool *needs_gradient; /* inputs, when the step was captured */
+    size_t n_given;        /* inputs of the step */
+    shoal_tensor **inputs; /* of the plan: those of the step, then bound tensors */
+    bool *needs_gradient;  /* by input: whether it required a gradient when the step was captured */
     size_t n_inputs;
     shoal_tensor **outputs;
     size_t n_outputs;
-    shoal_group **groups; /* that the graph has */
+    shoal_group **groups; /* that the captured step used */
     size_t n_groups;
     struct compile_gradients gradients;
     shoal_compile_report report;
@@ -72,7 +72,7 @@ struct variant {
 };
 
 struct shoal_compiled {
-    struct owned owned; /* first; forgets the world when that ends */
+    struct owned owned; /* must be first; makes the step forget the world when that is closed */
     bool is_owned;
     bool has_lost_world;
     shoal_world *world;
@@ -82,13 +82,13 @@ struct shoal_compiled {
     shoal_compile_options options;
     shoal_pass_options pass_options;
     char *passes;
-    char *words[3]; /* copies of what pass_options points to */
+    char *words[3]; /* copies of the strings in pass_options */
     struct variant variants[MAX_VARIANTS];
     size_t n_variants;
-    struct variant *current; /* that ran, or was compiled, last; NULL: none */
+    struct variant *current; /* the variant that ran, or was compiled, last; NULL: none */
     uint64_t n_runs;
-    uint64_t n_calls; /* of shoal_compiled_run, those that failed included */
-    uint32_t number;  /* of the steps of the world, which ranks compile in the same order */
+    uint64_t n_calls; /* of shoal_compiled_run, including those that failed */
+    uint32_t number;  /* counts the compiled steps of the world; ranks compile them in the same order */
     size_t n_compiles;
     char reason[ERROR_TEXT_BYTES];
     _Atomic bool is_running;
@@ -99,11 +99,11 @@ const char *shoal_default_passes(void)
     return DEFAULT_PASSES;
 }
 
-/* A run. */
+/* A call of shoal_compiled_run. */
 struct attempt {
-    struct world_call call; /* without a world: there is none */
-    bool is_told;           /* by the comparison of plans, whatever becomes of it there */
-    bool has_begun;         /* the plan runs: the other ranks meet this one in it */
+    struct world_call call; /* used only if there is a world */
+    bool is_told;           /* the comparison of plans tells the other ranks about a failure */
+    bool has_begun;         /* the plan has begun to run: the other ranks meet this one in its collectives */
 };
 
 /* Variants ------------------------------------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static bool is_like(const struct shape *shape, const shoal_tensor *tensor)
                                 tensor->layout.shape);
 }
 
-/* The first input that does not fit; n_given: all do. */
+/* Returns the index of the first input that does not fit the variant; n_given: all fit. */
 static size_t find_other_input(const struct variant *variant, shoal_tensor *const *inputs, size_t n_inputs)
 {
     size_t i = 0;
@@ -139,14 +139,14 @@ static size_t find_other_input(const struct variant *variant, shoal_tensor *cons
     return i;
 }
 
-/* What is frozen and thawed: for the padded shard of a parameter, the shard. */
+/* Whether a bound tensor requires a gradient. For the padded shard of a parameter, the shard is asked. */
 static bool needs_gradient(const struct captured_input *bound)
 {
     const shoal_tensor *tensor = bound->source ? bound->source : bound->tensor;
-    return tensor && shoal_requires_grad(tensor); /* a gradient is not bound */
+    return tensor && shoal_requires_grad(tensor); /* NULL: the placeholder is a gradient */
 }
 
-/* A tensor that the step uses was frozen or thawed; n_inputs: none was. */
+/* Returns the index of a bound tensor that was frozen or thawed since the capture; n_inputs: none. */
 static size_t find_frozen(const struct variant *variant)
 {
     const struct captured_input *bound = variant->graph->captured->inputs;
@@ -172,7 +172,7 @@ static struct variant *find_variant(struct shoal_compiled *compiled, shoal_tenso
     return NULL;
 }
 
-/* Why the variant that ran last does not do. */
+/* Writes why the variant that ran last cannot be used. */
 static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *inputs, size_t n_inputs)
 {
     char now[TENSOR_TEXT_BYTES];
@@ -235,8 +235,9 @@ static double count_reduced_bytes(const shoal_graph *graph)
 }
 
 /*
- * The last bucket of gradients has no compute left to hide behind. Where the caller says nothing it is a sixteenth of all
- * gradients: at most the default of the passes, and no less than the first bucket, below which a call costs more than its bytes.
+ * Chooses the size of gradient buckets if the caller does not. The reduction of the last bucket cannot be hidden,
+ * because no compute is left. So a bucket is a sixteenth of all gradients, but at most 25 MiB, the default of the
+ * passes, and at least 1 MiB, because for smaller ones the cost of a call is larger than that of its bytes.
  */
 static double choose_bucket_size(const shoal_graph *graph)
 {
@@ -312,7 +313,7 @@ static shoal_status list_groups(struct variant *variant)
     return SHOAL_OK;
 }
 
-/* Room for the inputs and outputs of a run, with those that stay the same. */
+/* Makes the lists of inputs and outputs for runs. Inputs that are the same in each run are filled in. */
 static shoal_status make_lists(struct variant *variant)
 {
     struct captured *captured = variant->graph->captured;
@@ -372,7 +373,7 @@ static shoal_status compile(struct shoal_compiled *compiled, struct variant *var
     return SHOAL_OK;
 }
 
-/* A free place among the variants. */
+/* Returns a free place among the variants; if there is none, frees the least recently used one. */
 static struct variant *take_place(struct shoal_compiled *compiled)
 {
     if (compiled->n_variants < MAX_VARIANTS) {
@@ -449,7 +450,7 @@ static void drop_outputs(const struct variant *variant)
     }
 }
 
-/* On success the outputs are the variant's, one reference each. */
+/* On success variant->outputs has the outputs, one reference each. */
 static shoal_status run_variant(struct variant *variant, struct attempt *attempt, shoal_tensor *const *inputs)
 {
     shoal_status status = set_inputs(variant, inputs);
@@ -497,7 +498,7 @@ static shoal_status run(struct shoal_compiled *compiled, struct attempt *attempt
     return SHOAL_OK;
 }
 
-/* As shoal_capture demands of the inputs of the first run. */
+/* Checks in every run what shoal_capture demands of inputs. */
 static shoal_status check_input(shoal_tensor *const *inputs, size_t index)
 {
     if (!shoal_is_leaf(inputs[index])) {
@@ -533,8 +534,8 @@ static shoal_status check_lists(const struct shoal_compiled *compiled, shoal_ten
     return SHOAL_OK;
 }
 
-/* Tells the others why they will not meet this rank, with the thread's error text. What has ended its plan because of another rank goes on
-   to those whom it would still have met; one that was failed by others on a group may not have heard of it itself. */
+/* Tells the other ranks why they will not meet this one, with the thread's error text. If the plan had begun, they are
+   told only if another rank was the cause: ranks that this one would have met later may not know of it yet. */
 static void give_up(const struct attempt *attempt, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];
@@ -626,7 +627,7 @@ static shoal_status read_options(struct shoal_compiled *compiled, const shoal_co
     return compiled->passes ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }
 
-/* The world ends before the step, whose plans have ended already. */
+/* Called when the world is closed before the step was freed. The step's plans have been ended before. */
 static void end_with_world(struct owned *owned)
 {
     struct shoal_compiled *compiled = (struct shoal_compiled *)owned;

@@ -31,7 +31,7 @@ static shoal_status map_inputs(const struct captured *captured, struct storage_m
     return SHOAL_OK;
 }
 
-/* Which placeholder the gradient is that the leaf had. */
+/* Finds the placeholder for the old gradient of a leaf, if there is one. */
 static shoal_status find_placeholder(struct compile_gradients *gradients, const struct captured *captured,
                                      const struct storage_map *inputs, size_t index)
 {
@@ -88,7 +88,7 @@ static bool is_without_overlap(const shoal_tensor *tensor)
     return !layout_may_self_overlap(layout->n_dims, layout->shape, layout->strides);
 }
 
-/* Columns that lie between each other count as overlapping. */
+/* Whether no two spans overlap. (Interleaved columns have overlapping spans.) */
 static bool are_apart(struct gradient_span *spans, size_t count)
 {
     qsort(spans, count, sizeof *spans, compare_spans);
@@ -109,7 +109,7 @@ static void add_span(struct compile_gradients *gradients, size_t *n_spans, const
     }
 }
 
-/* While the captured step still has its gradients. */
+/* Must be called before `forget`, while `captured` still has the old gradients. */
 static void note_apart(struct compile_gradients *gradients, const struct captured *captured)
 {
     size_t n_spans = 0;
@@ -124,15 +124,15 @@ static void note_apart(struct compile_gradients *gradients, const struct capture
     gradients->are_apart = gradients->are_apart && are_apart(gradients->spans, n_spans);
 }
 
-/* What else lies there ------------------------------------------------------------------------------------- */
+/* Other tensors in the memory of gradients ----------------------------------------------------------------- */
 
-/* Tensors by their address, in the same kind of table. */
+/* A storage_map also serves as a table of tensors by address. */
 static const struct storage *key_of(const shoal_tensor *tensor)
 {
     return (const struct storage *)(const void *)tensor;
 }
 
-/* Whether somebody besides the graph has it, and not as a gradient. */
+/* Whether somebody else than the graph has a reference to the tensor, and it is not a gradient. */
 static bool is_other(const struct storage_map *known, const shoal_tensor *tensor)
 {
     size_t index;
@@ -147,7 +147,7 @@ static void bind_to(struct compile_gradients *gradients, const shoal_tensor *ten
     }
 }
 
-/* A placeholder that the step reads as something else too is that memory in each run. */
+/* Binds a placeholder to its memory, if the step uses this memory also by tensors that are not gradients. */
 static shoal_status find_places(struct compile_gradients *gradients, const struct captured *captured,
                                 struct storage_map *known)
 {
@@ -252,7 +252,7 @@ void compile_gradients_free(struct compile_gradients *gradients)
 
 /* Comparing ------------------------------------------------------------------------------------------------ */
 
-/* Whether it is where the graph has it. */
+/* Whether the gradient lies in its storage as it did at the capture. */
 static bool lies_alike(const struct gradient *gradient, const shoal_tensor *now)
 {
     return now->storage->bytes == gradient->bytes && now->layout.offset == gradient->layout.offset &&
@@ -260,7 +260,8 @@ static bool lies_alike(const struct gradient *gradient, const shoal_tensor *now)
                                 gradient->layout.strides);
 }
 
-/* Whether the leaf has a gradient like that. A gradient that is bound to memory stays there. */
+/* Whether the leaf has such a gradient as it had at the capture. A gradient that is bound to its memory must still be
+   there. */
 static bool has_like(const struct gradient *gradient, shoal_tensor *const *inputs)
 {
     const shoal_tensor *now = shoal_grad(gradient_leaf(gradient, inputs));
@@ -271,7 +272,8 @@ static bool has_like(const struct gradient *gradient, shoal_tensor *const *input
            (!gradient->place || (now->storage == gradient->place && lies_alike(gradient, now)));
 }
 
-/* Whether a gradient that is a placeholder shares its memory with those before it as it did; it was found to be alike. */
+/* Whether a gradient that is a placeholder shares its storage with the same rows before it as at the capture. has_like
+   must be true for it. */
 static bool shares_alike(struct compile_gradients *gradients, size_t index, shoal_tensor *const *inputs)
 {
     const struct gradient *gradient = &gradients->rows[index];
@@ -286,7 +288,7 @@ static bool shares_alike(struct compile_gradients *gradients, size_t index, shoa
     return storage_map_add(&gradients->sharers, storage, index) == SHOAL_OK; /* it has room */
 }
 
-/* The first that has moved, which is noted for all; NULL: none has. */
+/* Sets is_moved of sharers. Returns the first gradient that has moved; NULL: none. */
 static const struct gradient *note_moved(struct compile_gradients *gradients, shoal_tensor *const *inputs)
 {
     const struct gradient *first = NULL;
@@ -304,7 +306,7 @@ static const struct gradient *note_moved(struct compile_gradients *gradients, sh
     return first;
 }
 
-/* Whether gradients can be copied one by one: there and here none has a byte of another. */
+/* Whether gradients can be copied one by one: they do not overlap, neither now nor at the capture. */
 static bool can_move(struct compile_gradients *gradients, shoal_tensor *const *inputs)
 {
     size_t n_spans = 0;
@@ -336,7 +338,7 @@ const struct gradient *compile_gradients_find_other(struct compile_gradients *gr
 
 /* Running -------------------------------------------------------------------------------------------------- */
 
-/* Memory as the graph has it, for gradients that lie otherwise. */
+/* Makes memory for the placeholder of a storage in which a gradient has moved. */
 static shoal_status make_stand_in(struct gradient *sharer, const shoal_tensor *now)
 {
     const int64_t bytes = (int64_t)sharer->bytes;
@@ -407,7 +409,8 @@ static shoal_status copy_back(const struct gradient *gradient, shoal_tensor *now
     return SHOAL_OK;
 }
 
-/* An output in the copy of a gradient: the same part of the gradient. What is part of none, or not in order, stays what the plan gave. */
+/* Replaces an output that lies in the copy of a gradient by a view of the same part of the gradient. If it lies in no
+   single copy, or copy or gradient are not contiguous, it stays as the plan gave it. */
 static shoal_status move_output(const struct compile_gradients *gradients, shoal_tensor *const *given,
                                 shoal_tensor **output)
 {
@@ -490,7 +493,7 @@ shoal_status compile_gradients_detach(const struct compile_gradients *gradients,
     return SHOAL_OK;
 }
 
-/* A leaf shares the plan's tensor: a step that has run once allocates nothing. */
+/* Sets the gradient of a leaf. The leaf shares the plan's tensor, so nothing is allocated. */
 static void set(const struct gradient *gradient, shoal_tensor *leaf, shoal_tensor *const *outputs)
 {
     if (gradient->output != SIZE_MAX) {

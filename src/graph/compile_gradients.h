@@ -17,33 +17,39 @@
 
 /* A leaf whose gradient the step changes. */
 struct gradient {
-    /* The graph's reference; NULL for an input of the step, which is another one in each run: */
-    shoal_tensor *leaf;
-    size_t given; /* that input; CAPTURED_NONE: none */
-    /* The gradient that it had is this placeholder, and is read or added to; SIZE_MAX: it is not. */
+    shoal_tensor *leaf; /* the graph has the reference. NULL: the leaf is an input of the step (`given`) */
+    size_t given;       /* which input of the step the leaf is; CAPTURED_NONE: none */
+    /* Which placeholder is the old gradient, if the step reads it or adds to it; SIZE_MAX: none. */
     size_t input;
-    size_t sharer;        /* the first gradient in the same memory, if that is a placeholder; or itself */
-    size_t output;        /* the new gradient is this output; SIZE_MAX: it is written in place, or removed */
-    bool is_added_to;     /* in place, */
-    bool is_kept;         /* but by nobody: nothing happens to it */
-    bool is_averaged;     /* afterwards (tensor/tensor.h) */
-    bool had_gradient;    /* before the step; then: */
-    shoal_dtype dtype;    /* its own, */
-    struct layout layout; /* likewise, in the graph, */
-    size_t bytes;         /* of its storage there, */
-    /* that storage itself, where the step uses other tensors there, such as parameters: the placeholder is bound to
-       it. NULL: any, */
+    /* The first row whose gradient has the same storage and is a placeholder; otherwise this row. Below, the sharer is
+       that row. */
+    size_t sharer;
+    size_t output; /* which output is the new gradient; SIZE_MAX: none, it is written in place or removed */
+    bool is_added_to;  /* after the step the leaf has the gradient that it had before, */
+    bool is_kept;      /* and no op of the step uses that: the run does not touch it */
+    bool is_averaged;  /* is_averaged of the gradient after the step (tensor/tensor.h) */
+    bool had_gradient; /* when the step was captured */
+
+    /* The old gradient when the step was captured, if had_gradient. */
+    shoal_dtype dtype;
+    struct layout layout;
+    size_t bytes; /* of its storage */
+    /* Its storage, if the step uses other tensors there, such as parameters: the placeholder is then bound to it. NULL:
+       each run may have another storage. */
     const struct storage *place;
-    shoal_dtype whole_dtype;    /* and, as a placeholder, */
-    struct layout whole_layout; /* how that takes it, */
-    shoal_tensor *whole;        /* and that storage as the placeholder takes it, in a run; one reference */
-    bool is_moved;              /* of a sharer: one in this memory lies elsewhere now; then: */
-    struct storage *stand_in;   /* of a sharer: what the placeholder is in a run; one reference */
-    uint64_t version;           /* of the stand-in before the run */
-    shoal_tensor *copy;         /* the gradient there; one reference */
+    /* How the placeholder takes the storage. */
+    shoal_dtype whole_dtype;
+    struct layout whole_layout;
+
+    /* During a run. */
+    shoal_tensor *whole;      /* the storage as the placeholder takes it; one reference */
+    bool is_moved;            /* of a sharer: a gradient in this storage lies elsewhere than at the capture */
+    struct storage *stand_in; /* of a sharer that is_moved: memory for the placeholder; one reference */
+    uint64_t version;         /* of the stand-in before the run */
+    shoal_tensor *copy;       /* the gradient in the stand-in; one reference */
 };
 
-/* Bytes of a gradient in the memory of a sharer. */
+/* The bytes of a gradient in its storage. */
 struct gradient_span {
     size_t sharer;
     size_t first;
@@ -54,44 +60,46 @@ struct gradient_span {
 struct compile_gradients {
     struct gradient *rows;
     size_t count;
-    struct storage_map sharers;  /* of those that are placeholders: the first in each storage */
-    struct gradient_span *spans; /* room for one of each */
-    bool are_apart;              /* in the graph: no two of them have a byte in common */
+    struct storage_map sharers;  /* storages of gradients that are placeholders -> their sharers */
+    struct gradient_span *spans; /* room for one for each row */
+    bool are_apart;              /* at the capture, no two gradients that are placeholders overlapped */
 };
 
-/* Those of a captured graph. Gradients that were there, and inputs of the step that are leaves, are no longer kept
-   by it. */
+/* Lists the gradients of a captured graph. From then on the graph keeps no references to old gradients, and to leaves
+   that are inputs of the step. */
 shoal_status compile_gradients_find(struct compile_gradients *gradients, struct captured *captured);
 void compile_gradients_free(struct compile_gradients *gradients);
 
-/* The leaf of a run with those inputs. */
+/* Returns the leaf of a row, in a run with those inputs of the step. */
 static inline shoal_tensor *gradient_leaf(const struct gradient *gradient, shoal_tensor *const *inputs)
 {
     return gradient->given == CAPTURED_NONE ? gradient->leaf : inputs[gradient->given];
 }
 
-/* A gradient is there that was not, or the other way round, or shares memory in another way; NULL: all are as they
-   were. It notes those that have moved, for the run that comes next. */
+/* Finds a gradient that prevents a run: it exists now but did not at the capture, or the other way round, or it shares
+   memory in another way. NULL: none. Notes which gradients have moved, for the run that follows. */
 const struct gradient *compile_gradients_find_other(struct compile_gradients *gradients,
                                                     shoal_tensor *const *inputs);
 
-/* Whether it has noted any. */
+/* Whether compile_gradients_find_other has noted that a gradient has moved. */
 bool compile_gradients_have_moved(const struct compile_gradients *gradients);
 
-/* Puts those of the leaves among the placeholders. `given`: inputs of the step. They are held until
-   compile_gradients_let_go. */
+/* Fills in the entries of `inputs`, the placeholders of a run, that are gradients of the leaves. `given` are the inputs
+   of the step. Gradients that have moved are copied. Call compile_gradients_let_go after the run, also after a
+   failure. */
 shoal_status compile_gradients_take(struct compile_gradients *gradients, shoal_tensor *const *given,
                                     shoal_tensor **inputs);
 void compile_gradients_let_go(struct compile_gradients *gradients);
 
-/* After a run that went well, while they are held: gradients that have moved get what the plan has written into
-   their copies, and outputs that lie in a copy become views of the gradient. */
+/* Call after a successful run, before compile_gradients_let_go. Copies what the plan has written back to gradients that
+   have moved. Outputs that lie in a copy become views of the gradient. */
 shoal_status compile_gradients_give_back(struct compile_gradients *gradients, shoal_tensor *const *given,
                                          shoal_tensor **outputs, size_t n_outputs);
 
-/* After a run: an output that is an input becomes a view of it, as shoal_set_grad keeps one. */
+/* Call after a run. A new gradient that is an input of the caller is replaced by a view of it, as shoal_set_grad makes
+   one. */
 shoal_status compile_gradients_detach(const struct compile_gradients *gradients, shoal_tensor **outputs);
-/* Puts the new ones on their leaves. */
+/* Sets the new gradients of leaves. */
 void compile_gradients_set(const struct compile_gradients *gradients, shoal_tensor *const *given,
                            shoal_tensor *const *outputs);
 

@@ -37,7 +37,7 @@ shoal_status compile_text(const shoal_graph *graph, char **text_out)
     return SHOAL_OK;
 }
 
-/* How long the line that begins at *text is, which moves behind it. */
+/* Returns the length of the line at *text, and moves *text to the next line. */
 static size_t take_line(const char **text)
 {
     size_t n_bytes = strcspn(*text, "\n");

@@ -5,10 +5,10 @@
 
 #include "shoal/graph.h"
 
-/* The caller frees it. */
+/* Prints the graph to a string, which the caller frees. */
 shoal_status compile_text(const shoal_graph *graph, char **text_out);
 
-/* SHOAL_ERR_STATE with the first line that differs. */
+/* Compares two texts. SHOAL_ERR_STATE, with the first line that differs: they are not equal. */
 shoal_status compile_compare(const char *was, const char *is);
 
 #endif
