@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One walk over the list. For each storage it knows who wrote it last and who has read it since, for each group who started last:
- * an edge goes to these from whoever comes next. What a node does to storages is gathered first, each storage once, and turned
- * into edges afterwards, so that a node that reads and writes the same storage is no rival of its own.
+ * Finds effects by one walk over the list. For each storage the walk knows the node that wrote it last and the nodes
+ * that have read it since, and for each group the last start. The next node that uses the storage or the group gets
+ * edges to these. The accesses of a node are collected first, one for each storage, and turned into edges afterwards,
+ * so that a node that reads and writes a storage has no conflict with itself.
  */
 #include "graph/effects.h"
 
@@ -38,37 +39,38 @@ struct effects {
     size_t n_storages;
 };
 
-/* Somebody who has read a storage since it was last written; a list for each storage. */
+/* A node that has read a storage since it was last written. Each storage has a list of them. */
 struct reader {
     struct shoal_node *node;
-    size_t next; /* index plus 1; 0: the last */
+    size_t next; /* index + 1; 0: the last */
 };
 
 struct storage_state {
     const struct storage *storage;
-    uint32_t seen_at; /* the place of the node that came with it */
+    uint32_t seen_at; /* the place of the node with which it first appeared */
     struct shoal_node *last_write;
-    size_t readers;       /* index plus 1 of the newest */
-    uint32_t accessed_at; /* the place of the node that accesses it, and where in `accesses` that is said */
-    size_t access;
-    uint32_t input_of; /* the place of the node that has it as an argument */
+    size_t readers;       /* index + 1 of the newest; 0: none */
+    uint32_t accessed_at; /* the place of the node that accessed it last, */
+    size_t access;        /* and the index of that access in `accesses` */
+    uint32_t input_of;    /* the place of the last node that has it as an argument (mark_inputs) */
 };
 
-/* What is known of a node that the walk has passed, by id. */
+/* What the walk knows of a node; by id. */
 struct node_state {
-    uint32_t place;    /* in the list, from 1 on; 0: not passed yet */
-    uint32_t named_at; /* the place of the node that has an edge to this one, of whatever kind */
-    size_t values;     /* where the storages of its values are in walk.values */
+    uint32_t place;    /* in the list, counted from 1; 0: the walk has not been there yet */
+    uint32_t named_at; /* the place of the last node that has this one as an input or an edge to it */
+    size_t values;     /* index in walk.values, where the storages of its values begin */
 };
 
 struct walk {
     const struct shoal_graph *graph;
     struct effects *effects;
-    uint32_t *slots; /* a table of storages by address: numbers plus 1; a power of two, at most half in use */
+    uint32_t
+        *slots; /* a hash table by address: number of the storage + 1; a power of two, at most half in use */
     size_t n_slots;
     struct storage_state *storages; /* by number */
     size_t storages_capacity;
-    uint32_t *values; /* numbers of storages, for each value of nodes that the walk has passed */
+    uint32_t *values; /* numbers of storages, for each value of the nodes so far */
     size_t n_values;
     size_t values_capacity;
     struct reader *readers;
@@ -78,10 +80,10 @@ struct walk {
     struct flight flight;
     const char **groups; /* names, sorted */
     size_t n_groups;
-    struct shoal_node **last_starts; /* for each of them, and one for starts without a group */
+    struct shoal_node **last_starts; /* by group, and one more for starts without a group */
     struct shoal_node *last_side_effect;
-    struct shoal_node *node; /* whose turn it is */
-    uint32_t place;
+    struct shoal_node *node; /* the current node */
+    uint32_t place;          /* of the current node */
 };
 
 static uint32_t flags_of(const struct shoal_node *node)
@@ -99,7 +101,7 @@ bool effects_is_pure(const struct shoal_node *node)
 
 /* Storages --------------------------------------------------------------------------------------------- */
 
-/* Where the number of a storage is, or would go. */
+/* Returns the slot of a storage, or the free slot where it would be. */
 static uint32_t *find_slot(const struct walk *walk, const struct storage *storage)
 {
     /* The high bits of the product depend on the whole address. */
@@ -148,7 +150,7 @@ static shoal_status number_storage(struct walk *walk, const shoal_tensor *tensor
     return 2 * walk->effects->n_storages > walk->n_slots ? grow_slots(walk) : SHOAL_OK;
 }
 
-/* The storage of a value. */
+/* Gives the number of a value's storage. */
 static shoal_status number_value(struct walk *walk, const struct shoal_node *node, size_t index,
                                  size_t *number_out)
 {
@@ -160,7 +162,7 @@ static shoal_status number_value(struct walk *walk, const struct shoal_node *nod
     return number_storage(walk, node->values[index], number_out);
 }
 
-/* The node's access to a storage; the one there is, or a new one without any flag. */
+/* Gives the current node's access to a storage; if there is none, adds one with no flag set. */
 static shoal_status get_access(struct walk *walk, size_t number, struct effects_access **access_out)
 {
     struct effects *effects = walk->effects;
@@ -208,7 +210,8 @@ static shoal_status mark_inputs(struct walk *walk)
     return SHOAL_OK;
 }
 
-/* Whether all it gives are views of its inputs, or these themselves: then no kernel runs, as in the dispatcher. */
+/* Whether all values of the node are views of its inputs, or the inputs themselves, so that the dispatcher runs no
+   kernel. */
 static shoal_status find_views(struct walk *walk, bool *is_view_out)
 {
     const struct shoal_node *node = walk->node;
@@ -241,15 +244,16 @@ static shoal_status access_touched(void *context, const struct touch *touch)
     return access_storage(walk, number, touch->reads, touch->writes);
 }
 
-/* What the start reads may be written from now on. */
+/* Notes that the wait ends the reads of a start: what the start reads may be written after the wait. */
 static shoal_status end_start(void *context, const struct shoal_node *start, bool is_certain)
 {
     struct walk *walk = context;
     struct part_of part = walk->effects->accesses_of[start->id];
-    (void)is_certain; /* if it is not, another wait comes that says the same */
+    (void)
+        is_certain; /* if it is false, a later wait ends the start for certain, and adds the same accesses */
     for (size_t i = part.first; i < part.first + part.count; i++) {
         struct effects_access access = walk->effects->accesses[i];
-        /* Also where somebody has written it meanwhile: that was another part, or waited by itself. */
+        /* Even if the storage was written meanwhile: that was in other bytes, or by a node that waited by itself. */
         if (access.reads) {
             TRY(access_storage(walk, access.storage, /*reads=*/true, /*writes=*/false));
         }
@@ -257,7 +261,7 @@ static shoal_status end_start(void *context, const struct shoal_node *start, boo
     return SHOAL_OK;
 }
 
-/* A wait is where its storages have new contents, for views that were taken before it as well: a write. */
+/* A wait counts as a write: at this place its storages get new contents, also for views that were taken before it. */
 static shoal_status access_wait(struct walk *walk)
 {
     const struct shoal_node *node = walk->node;
@@ -288,7 +292,7 @@ static shoal_status access_call(struct walk *walk)
     return SHOAL_OK;
 }
 
-/* What is new, and what is in flight once a start has been made. */
+/* Notes the new storages among the node's values. If it is a start, it is in flight from here on. */
 static shoal_status access_values(struct walk *walk)
 {
     struct shoal_node *node = walk->node;
@@ -302,8 +306,8 @@ static shoal_status access_values(struct walk *walk)
         if (walk->storages[number].seen_at == walk->place) {
             struct effects_access *access;
             TRY(get_access(walk, number, &access));
-            access->creates =
-                !access->reads && !access->writes; /* otherwise an argument that stands further down */
+            /* Otherwise it is the storage of an argument that comes later in the list. */
+            access->creates = !access->reads && !access->writes;
         }
     }
     if (flight_is_start(node)) {
@@ -331,7 +335,7 @@ static shoal_status order_access(struct walk *walk, struct effects_access access
 {
     struct storage_state *storage = &walk->storages[access.storage];
     if (access.writes) {
-        /* The readers since the last write come after that. */
+        /* Readers since the last write stay behind that write, so edges to them are enough. */
         if (storage->readers == 0) {
             TRY(add_edge(walk, storage->last_write));
         }
@@ -355,7 +359,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Who started last on the group of this start. */
+/* Returns where the last start of the current node's group is kept. */
 static struct shoal_node **find_last_start(struct walk *walk)
 {
     const struct shoal_node *node = walk->node;
@@ -377,7 +381,7 @@ static shoal_status order_flags(struct walk *walk)
         TRY(add_edge(walk, *last));
         *last = walk->node;
     }
-    /* Of a wait it only means that the wait must not be removed. */
+    /* For a wait, the flag only means that it must not be removed. */
     if ((flags & SHOAL_OP_SIDE_EFFECT) != 0 && (flags & SHOAL_OP_WAIT) == 0) {
         TRY(add_edge(walk, walk->last_side_effect));
         walk->last_side_effect = walk->node;

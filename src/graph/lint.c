@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What holds for every graph (shoal_graph_lint): for tests, for programs that were handed a graph, and after each
- * pass. It takes nothing for granted but that pointers lead to nodes of some graph, erased ones included: whatever is
- * checked later may rely on what was checked before. The first thing that is wrong is reported, by node and argument.
+ * shoal_graph_lint checks what must hold for every graph. It is for tests, for graphs from elsewhere, and runs after
+ * each pass. It assumes only that pointers to nodes are valid (the nodes may be erased, or of another graph); later
+ * checks rely on earlier ones. It reports the first error, with its node and argument. The order of checks is:
  *
- *   each node: its place in the list, name, arguments, inputs, edges, what it gives -> each node: users -> the output, waits, memory in
- *   flight
+ *   for each node: place in the list, name, arguments, inputs, edges, values
+ *   for each node: users
+ *   the output, waits, memory in flight
  *
- * A graph is larger than caches are, so that reading it is most of the work: two walks do it all.
+ * A graph is larger than caches, so most of the time goes into reading it. Two walks are enough for all checks.
  */
 #include "graph/lint.h"
 
@@ -25,12 +26,12 @@
 #include "tensor/tensor.h"
 
 struct entry {
-    const struct shoal_node *node; /* in the list, with this id */
-    uint32_t seen_by;              /* the last node whose arguments name it, counted from 1 */
-    uint32_t n_uses;               /* edges to it that have been found to be in its list of users */
-    uint32_t n_users;              /* by its own account */
-    bool has_lone_edge;            /* one of them is the first and the last of the list */
-    bool has_list;                 /* of users, by its own account */
+    const struct shoal_node *node; /* the node of the list with this id */
+    uint32_t seen_by;              /* the last node whose arguments name it: its place, counted from 1 */
+    uint32_t n_uses;    /* edges to it that were found in edge arrays and are in its list of users */
+    uint32_t n_users;   /* node->n_users */
+    bool has_lone_edge; /* one of these edges is the only one in the list */
+    bool has_list;      /* the node has a list of users */
 };
 
 struct lint {
@@ -39,13 +40,13 @@ struct lint {
     const struct shoal_node **first_wait; /* by element of a start: see check_waits */
 };
 
-/* For texts that come before names are checked. */
+/* Returns a name for texts, also if names have not been checked yet. */
 static const char *name_of(const struct shoal_node *node)
 {
     return !node ? "none" : node->name ? node->name : "(without a name)";
 }
 
-/* "node NAME: " and what is wrong with it. */
+/* Sets the error "node NAME: " and what is wrong with the node. */
 static __attribute__((format(printf, 2, 3))) shoal_status refuse(const struct shoal_node *node,
                                                                  const char *format, ...)
 {
@@ -156,16 +157,16 @@ static shoal_status check_reference(const struct lint *lint, const struct shoal_
 
 /* Arguments, inputs, edges ------------------------------------------------------------------------------ */
 
-/* The node whose arguments are walked, and how far its inputs have been found. */
+/* A walk over the arguments of a node. */
 struct walk {
     struct lint *lint;
     const struct shoal_node *node;
     size_t argument;
-    uint32_t number; /* of the node, counted from 1 */
-    size_t n_found;
+    uint32_t number; /* the place of the node, counted from 1 */
+    size_t n_found;  /* inputs found so far */
 };
 
-/* Whether the walk will come to it. */
+/* Whether `other` comes later in the list than `node`. */
 static bool is_behind(const struct shoal_node *node, const struct shoal_node *other)
 {
     size_t n_left = node->graph->n_nodes; /* the rest of the list has not been checked */
@@ -176,7 +177,7 @@ static bool is_behind(const struct shoal_node *node, const struct shoal_node *ot
     return node == other;
 }
 
-/* Why an input that has no entry, or that is the output, is none. */
+/* Sets the error for an argument that has no entry yet, or is the output. */
 static __attribute__((noinline)) shoal_status refuse_input(const struct walk *walk,
                                                            const struct shoal_node *input)
 {
@@ -193,7 +194,8 @@ static __attribute__((noinline)) shoal_status refuse_input(const struct walk *wa
     return refuse(node, "argument %zu: node %.64s is the output", walk->argument, input->name);
 }
 
-/* Nodes of the list that stand before this one have an entry already: they are of the graph, and not erased. */
+/* Checks a node among the arguments. Nodes that come earlier in the list have an entry already, so they are in the
+   graph and not erased. */
 static shoal_status check_input(struct walk *walk, const struct shoal_node *input)
 {
     const struct shoal_node *node = walk->node;
@@ -285,7 +287,7 @@ static shoal_status check_args(struct lint *lint, const struct shoal_node *node,
     return SHOAL_OK;
 }
 
-/* Whether an edge is one of the node's array, without a walk through it. */
+/* Whether an edge is in the node's array, in constant time. */
 static bool has_edge(const struct shoal_node *node, const struct edge *edge)
 {
     uintptr_t offset = (uintptr_t)edge - (uintptr_t)node->edges;
@@ -294,8 +296,9 @@ static bool has_edge(const struct shoal_node *node, const struct edge *edge)
 }
 
 /*
- * The users of a node: each by an edge of its array. No edge is in two lists, nor twice in one, because it names its
- * input and its predecessor; so when as many are in lists as in arrays (n_uses), they are the same.
+ * Checks the list of users of a node: each entry must be an edge in the array of a user. An edge cannot be in two
+ * lists, nor twice in one, because it names its input and its predecessor. So if the list has as many edges as arrays
+ * have (n_uses), they are the same edges.
  */
 static shoal_status check_users(const struct lint *lint, const struct shoal_node *node)
 {
@@ -321,7 +324,7 @@ static shoal_status check_users(const struct lint *lint, const struct shoal_node
     return SHOAL_OK;
 }
 
-/* Where the first and last edge of the list has been seen from its array, and it is the only one, there is nothing to walk. */
+/* A list with one edge, which was seen from its array, need not be walked over. */
 static shoal_status check_uses_of(const struct lint *lint, const struct entry *entry)
 {
     bool is_single = entry->n_uses == 1 && entry->n_users == 1 && entry->has_lone_edge;
@@ -335,7 +338,7 @@ static shoal_status check_uses_of(const struct lint *lint, const struct entry *e
     return SHOAL_OK;
 }
 
-/* What nodes are and give ------------------------------------------------------------------------------- */
+/* Kinds and values -------------------------------------------------------------------------------------- */
 
 static shoal_status check_values(const struct shoal_node *node)
 {
@@ -428,7 +431,7 @@ static bool is_getitem(const struct shoal_node *node)
     return node->op && node->op->index == OP_getitem;
 }
 
-/* The element of the list that a getitem gives; NULL when that is known only when it runs. */
+/* Returns the entry of lint->first_wait for the element that a getitem gives; NULL: its index is not a fixed number. */
 static const struct shoal_node **find_element(const struct lint *lint, const struct shoal_node *list,
                                               const struct shoal_node *getitem)
 {
@@ -446,7 +449,7 @@ static const struct shoal_node *earlier(const struct shoal_node *a, const struct
     return !a || (b && b->order < a->order) ? b : a;
 }
 
-/* The first wait of all that use the node; NULL when there is none. */
+/* Returns the first wait among the users of the node; NULL: none. */
 static const struct shoal_node *find_wait(const struct shoal_node *node)
 {
     const struct shoal_node *first = NULL;
@@ -458,7 +461,7 @@ static const struct shoal_node *find_wait(const struct shoal_node *node)
     return first;
 }
 
-/* `node` is a start, or takes an element out of one: what uses it stands behind the wait, or only looks at it. */
+/* Checks that all users of `node`, a start or an element of its list, come after the wait, or are only views. */
 static shoal_status check_uses(const struct shoal_node *start, const struct shoal_node *node,
                                const struct shoal_node *wait)
 {
@@ -478,8 +481,9 @@ static shoal_status check_uses(const struct shoal_node *start, const struct shoa
 }
 
 /*
- * The list that a start gives is waited for as a whole (wait_tensors), or element by element: those that are used.
- * Fills lint->first_wait. Gives in *settled_out the node behind which all have been waited for, or NULL.
+ * A start that gives a list is waited for as a whole (wait_tensors), or element by element; only elements that are used
+ * need a wait. Fills lint->first_wait. *settled_out: the wait after which all elements have been waited for; NULL:
+ * none.
  */
 static shoal_status find_waits(const struct lint *lint, const struct shoal_node *start,
                                const struct shoal_node *whole, const struct shoal_node **settled_out)
@@ -537,7 +541,7 @@ struct findings {
     size_t capacity;
 };
 
-/* What will be read when it is the node's turn, step by step: the node, what it points at, and what that points at. */
+/* Prefetches, a few nodes ahead, what check_node will read: a node, then its arrays, then its first value. */
 static void fetch_ahead(const struct shoal_node *node)
 {
     const struct shoal_node *second = node ? node->next : NULL;
@@ -583,7 +587,7 @@ static shoal_status check_nodes(struct lint *lint, struct findings *findings)
     uint32_t number = 0;
     for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
         fetch_ahead(node->next);
-        /* Before counting: a list that runs in a circle comes to a node whose predecessor is another one. */
+        /* Must come first: it ends the walk if the list is a circle, because some node then has another predecessor. */
         TRY(check_link(lint->graph, node, prev));
         TRY(check_node(lint, node, ++number, findings));
         prev = node;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that communication uses between a start and its wait. What the start writes or gives is touched by nobody until a wait of
- * that memory; what it only reads is not written until the first wait of anything that it gives. Memory is a span of bytes of a
- * storage, as in tensor/storage.h: views are looked through, and parts of a storage that are apart do not matter to each other.
- * Where a view lies by the number of the rank, it is taken to lie where meta tensors have it.
+ * Checks memory that communication uses between a start and its wait. What the start writes or gives must not be
+ * touched before a wait for that memory. What it only reads must not be written before the first wait for any of its
+ * results. Memory is a span of bytes of a storage, as in tensor/storage.h: views count as the bytes that they show, and
+ * spans of a storage that do not overlap are independent. If the place of a view depends on the rank, that of the meta
+ * tensor is taken.
  */
 #include "graph/lint_flight.h"
 
@@ -26,7 +27,7 @@
 
 struct walk {
     struct flight flight;
-    const struct shoal_node *node; /* whose turn it is */
+    const struct shoal_node *node; /* the current node */
 };
 
 static uint32_t flags_of(const struct shoal_node *node)
@@ -34,14 +35,14 @@ static uint32_t flags_of(const struct shoal_node *node)
     return node->op ? node->op->flags : 0;
 }
 
-/* What is refused -------------------------------------------------------------------------------------- */
+/* Checks ----------------------------------------------------------------------------------------------- */
 
 static bool overlap(struct span a, struct span b)
 {
     return a.first < b.end && b.first < a.end;
 }
 
-/* Some start reads bytes of the tensor: gives the use. */
+/* Returns an open read of a start that overlaps the tensor; NULL: none. */
 static const struct flight_use *find_read(const struct flight *flight, size_t storage,
                                           const shoal_tensor *tensor)
 {
@@ -78,7 +79,8 @@ static bool ends_use(const struct flight *flight, const struct shoal_node *wait,
     return false;
 }
 
-/* Whether all it gives are views of its inputs, or these themselves: then no kernel runs, as in the dispatcher. */
+/* Whether all values of the node are views of its inputs, or the inputs themselves, so that the dispatcher runs no
+   kernel. */
 static shoal_status find_views(const struct shoal_node *node, bool *is_view_out)
 {
     const uint32_t effects = SHOAL_OP_IN_PLACE | SHOAL_OP_COLLECTIVE | SHOAL_OP_SIDE_EFFECT;

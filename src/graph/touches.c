@@ -12,7 +12,7 @@ struct walk {
     bool reads;
     bool writes;
     size_t n_tensors;             /* so far */
-    shoal_tensor *const *results; /* of batch_p2p_ops: a tensor is written whose result it is itself */
+    shoal_tensor *const *results; /* of batch_p2p_ops: a tensor that is its own result is received */
     size_t n_results;
 };
 
@@ -40,7 +40,7 @@ static shoal_status visit_argument(struct walk *walk, const shoal_arg *arg, bool
     return walk->status;
 }
 
-/* Arguments that are written, and maybe read, come first: gives how many these are. */
+/* Visits the arguments that are written, which come first. Gives how many they are. */
 static shoal_status visit_written(struct walk *walk, const struct shoal_node *node, size_t *n_written_out)
 {
     uint32_t flags = node_flags(node);
@@ -68,7 +68,7 @@ static shoal_status visit_written(struct walk *walk, const struct shoal_node *no
 shoal_status touches_visit(const struct shoal_node *node, touches_function visit, void *context)
 {
     struct walk walk = {.visit = visit, .context = context};
-    /* Point to point in a batch: what is received is written, and given back. */
+    /* batch_p2p_ops writes the tensors that it receives, and gives them as results. */
     if (node->op && node->op->index == OP_batch_p2p_ops) {
         walk.results = node->values;
         walk.n_results = node->n_values;

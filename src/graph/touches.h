@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a node does with the tensors that its arguments name. The one place that knows it of each op. */
+/* What a node does with the tensors among its arguments. Only this file knows that for each op. */
 #ifndef GRAPH_TOUCHES_H
 #define GRAPH_TOUCHES_H
 
@@ -10,8 +10,8 @@
 /* A tensor that is read or written, or both. */
 struct touch {
     const struct shoal_node *node; /* the argument */
-    size_t value;                  /* which of its values, */
-    const shoal_tensor *tensor;    /* and that itself */
+    size_t value;                  /* the index of its value */
+    const shoal_tensor *tensor;    /* that value */
     bool reads;
     bool writes;
 };
@@ -20,9 +20,8 @@ struct touch {
 typedef shoal_status (*touches_function)(void *context, const struct touch *touch);
 
 /*
- * Calls `visit` for every tensor of every argument, in order, and repeatedly where it is named repeatedly. Of a start
- * it is what the communication does until its wait. The caller knows whether the node is a view, which touches nothing,
- * or a wait.
+ * Calls `visit` for every tensor of every argument, in order; for a tensor that is named twice, twice. For a start, it
+ * tells what the communication does until its wait. The caller must treat views, which touch nothing, and waits itself.
  */
 shoal_status touches_visit(const struct shoal_node *node, touches_function visit, void *context);
 
