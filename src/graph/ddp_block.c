@@ -27,7 +27,7 @@ static bool is_in_place(const struct ddp_block *block)
     return node_calls(block->start, OP_all_reduce_);
 }
 
-/* A gradient is given out, or accumulated: copied into one that is there. */
+/* The result must be an output, or be copied into a gradient that exists already. */
 static bool match_user(struct ddp_block *block)
 {
     struct shoal_node *wait = block->wait;
@@ -43,7 +43,7 @@ static bool match_user(struct ddp_block *block)
            args[0].kind == SHOAL_ARG_NODE && args[0].as.node != wait;
 }
 
-/* By one number for all elements, so that it can as well divide many gradients side by side. */
+/* Whether the node divides all elements by one number, so that several gradients can be divided together. */
 static bool is_division(const struct shoal_node *node)
 {
     if (!node_calls(node, OP_div) && !node_calls(node, OP_div_scalar)) {
@@ -97,7 +97,7 @@ static bool is_own(const struct ddp_block *block, const struct shoal_node *node)
            node == block->start->args[ARG_SELF].as.node;
 }
 
-/* The storage that a node writes or makes: its only one. */
+/* Returns the first storage that a node writes or creates; ACCESSES_NONE: none. */
 static uint32_t find_written(const struct accesses *accesses, const struct shoal_node *node)
 {
     const struct effects_access *found;
@@ -111,7 +111,7 @@ static uint32_t find_written(const struct accesses *accesses, const struct shoal
     return ACCESSES_NONE;
 }
 
-/* What is reduced in place is seen by nobody but those who wait for it: then it may as well be reduced elsewhere. */
+/* Whether only nodes of the block use the memory that is reduced in place, so that it can be reduced elsewhere. */
 static bool is_private(const struct accesses *accesses, const struct ddp_block *block)
 {
     const struct shoal_node *input = block->start->args[ARG_SELF].as.node;
@@ -127,7 +127,7 @@ static bool is_private(const struct accesses *accesses, const struct ddp_block *
     return true;
 }
 
-/* Nobody writes into the quotient, so that it is that of the gradient wherever it is worked out. */
+/* Whether nobody writes to the result of the division, so that it can be computed at another place. */
 static bool is_constant(const struct accesses *accesses, const struct ddp_block *block)
 {
     if (!accesses->effects) {
@@ -141,8 +141,8 @@ static bool is_constant(const struct accesses *accesses, const struct ddp_block 
     return entry->node == block->division && entry->next_write == ACCESSES_NONE;
 }
 
-/* The position at which something that the reader reads is overwritten. The copy_ that waits for the block's own result stays
-   behind that, and takes along what follows. */
+/* Returns the first position at which something that the reader reads is overwritten. The block's own copy_ does not
+   count: it uses the block's result, so it stays behind it, and so do the nodes that follow it. */
 static uint32_t find_limit(const struct accesses *accesses, const struct ddp_block *block)
 {
     uint32_t position = accesses_position(accesses, block->reader);
@@ -192,7 +192,7 @@ bool ddp_block_match(const struct accesses *accesses, struct shoal_node *start, 
 
 /* Keys --------------------------------------------------------------------------------------------------- */
 
-/* 8 and 8.0 are one number; beyond what a double holds exactly they are told apart. */
+/* Reads a number, so that 8 and 8.0 are equal. False for integers that a double cannot hold exactly. */
 static bool find_number(const shoal_arg *arg, double *number_out)
 {
     if (arg->kind == SHOAL_ARG_FLOAT) {
@@ -207,7 +207,7 @@ static bool find_number(const shoal_arg *arg, double *number_out)
     return false;
 }
 
-/* By their bits: NaN, the default of a factor, is itself, and 0 divides to another infinity than -0. */
+/* Compares the bits, because 0 and -0 must differ: division by them gives different infinities. */
 static bool has_same_bits(double a, double b)
 {
     uint64_t bits[2];
@@ -277,6 +277,6 @@ uint64_t ddp_block_hash(const struct ddp_block *block)
     } else if (block->division && block->division->args[1].kind == SHOAL_ARG_NODE) {
         hash = hash_bytes(hash, &block->division->args[1].as.node->id, sizeof(uint32_t));
     }
-    /* Factors seldom differ, and NaN has many bits: they are compared, not hashed. */
+    /* Factors are not hashed: they seldom differ, and NaN has many representations. */
     return hash;
 }

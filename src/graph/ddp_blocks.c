@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One walk in program order. Each node knows the newest block that it depends on, by arguments or through memory (order: what
- * overwrites something depends on who has used it). Blocks are numbered in the order of their starts. A block may join an open
- * bucket unless it depends on a block that is not older than the bucket's first one; so a bucket only ever depends on buckets that
- * began before it, and no circle can arise. Joined, a bucket reads all of its gradients at once: who overwrites one of them depends
- * on all that the others depend on.
+ * Finds buckets by one walk in program order. For each node it finds the newest block that the node depends on, by
+ * arguments or through memory. (A node that overwrites memory depends on the nodes that have used it.) Blocks are
+ * numbered in the order of their starts. A block may join an open bucket unless it depends on the bucket's first block
+ * or a newer one. So a bucket depends only on buckets that began before it, and there can be no cycle. A joined bucket
+ * reads all its gradients at once, so a node that overwrites one of them depends on everything that the bucket depends
+ * on.
  */
 #include "graph/ddp_blocks.h"
 
@@ -22,28 +23,28 @@
 /* A key and its open bucket. */
 struct line {
     uint64_t hash;
-    uint32_t example; /* a block of the key */
+    uint32_t example; /* a block with this key */
     struct ddp_bucket bucket;
     double size;
     double threshold;
-    uint32_t limit; /* the least of its blocks' */
+    uint32_t limit; /* the smallest limit of its blocks */
 };
 
-/* What depends on what, as numbers of blocks + 1; 0: none. */
+/* The newest block that nodes using a storage depend on: index + 1; 0: none. */
 struct memory_needs {
-    uint32_t writers;
-    uint32_t all;
+    uint32_t writers; /* of nodes that have written the storage */
+    uint32_t all;     /* of all nodes that have used it */
 };
 
 struct finder {
     struct ddp_blocks *blocks;
     double cap;
-    uint32_t *needs;             /* by id */
+    uint32_t *needs;             /* by id: the newest block that the node depends on, index + 1; 0: none */
     struct memory_needs *memory; /* by storage */
     struct line *lines;
     size_t n_lines;
     size_t line_capacity;
-    size_t last_line; /* that was found: most blocks have the key of the one before */
+    size_t last_line; /* the line that was found last: most blocks have the same key as the one before */
     uint32_t *slots;  /* index in lines + 1; a power of two */
     size_t n_slots;
 };
@@ -55,7 +56,7 @@ static uint32_t greater(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Who overwrites a gradient stays behind the bucket that reads it, and so behind all that the bucket waits for. */
+/* Returns the newest block that the writer of a gradient depends on because of the bucket that reads the gradient. */
 static uint32_t find_bucket_need(const struct finder *finder, const struct shoal_node *writer,
                                  uint32_t storage)
 {
@@ -76,7 +77,7 @@ static void follow_needs(struct finder *finder, const struct shoal_node *node)
 {
     const struct effects_access *found;
     size_t n_found;
-    uint32_t need = finder->needs[node->id]; /* a wait's own block is there already */
+    uint32_t need = finder->needs[node->id]; /* add_block has set that of a wait */
     for (size_t i = 0; i < node->n_inputs; i++) {
         need = greater(need, finder->needs[node->inputs[i]->id]);
     }
@@ -162,8 +163,9 @@ static shoal_status close_bucket(struct finder *finder, struct line *line)
     return SHOAL_OK;
 }
 
-/* Whether the block cannot go with those that are in the bucket. Who overwrites one of their gradients has been passed already
-   when it stands before the start: what the bucket depends on must not grow any more then. */
+/* Whether the block cannot join the bucket: it depends on a block of it, or on a newer one; or a gradient of the bucket
+   is overwritten before the block's start. The walk has passed that writer already, so the bucket must not get further
+   dependencies. */
 static bool is_apart(const struct finder *finder, const struct line *line, const struct ddp_block *block)
 {
     return finder->needs[block->reader->id] > line->bucket.first ||
@@ -227,8 +229,8 @@ static shoal_status close_all(struct finder *finder)
     return SHOAL_OK;
 }
 
-/* Ops with side effects, such as point to point, keep their order, which neither arguments nor memory tell. No bucket reaches
-   over one, so none of them is ever moved. */
+/* Whether the op has side effects (point-to-point ops, for example), which must keep their order for reasons that
+   arguments and memory do not show. No bucket reaches over such an op, so none is ever moved. */
 static bool has_own_order(const struct shoal_node *node)
 {
     return (node_flags(node) & (SHOAL_OP_SIDE_EFFECT | SHOAL_OP_WAIT)) == SHOAL_OP_SIDE_EFFECT;

@@ -30,24 +30,22 @@ struct ddp_block {
     struct shoal_node *user;     /* the output, or a copy_ */
     struct shoal_node *division; /* NULL: none */
     struct shoal_node *gradient; /* what is divided, or reduced */
-    const shoal_tensor
-        *value; /* what the gradient gives: dtype and shape are those of all that the block gives */
-    struct shoal_node *reader; /* of the gradient: the division or the start */
+    const shoal_tensor *value;   /* of the gradient; all values of the block have its dtype and shape */
+    struct shoal_node *reader;   /* the node that reads the gradient: the division or the start */
     size_t bytes;
-    uint32_t limit;       /* from this position on the gradient is another one */
-    uint32_t next;        /* in its bucket: index + 1; 0: the last */
-    uint32_t first;       /* of its bucket */
-    uint32_t same_reader; /* another block with that reader: index + 1; 0: none */
-    uint32_t
-        bucket_need; /* of a bucket's first block: the newest block that the bucket depends on, index + 1 */
-    /* What a pass has put in their place; NULL: nothing. */
+    uint32_t limit;       /* the position at which the gradient is overwritten */
+    uint32_t next;        /* the next block of its bucket: index + 1; 0: it is the last */
+    uint32_t first;       /* the first block of its bucket: index */
+    uint32_t same_reader; /* another block with the same reader: index + 1; 0: none */
+    uint32_t bucket_need; /* of the first block of a bucket: the newest block that it depends on, index + 1 */
+    /* The new nodes that a pass has made for wait and reader; NULL: the block is not joined. */
     struct shoal_node *result;
     struct shoal_node *new_reader;
 };
 
 struct ddp_bucket {
-    uint32_t first; /* index of a block */
-    uint32_t last;
+    uint32_t first; /* index of its first block */
+    uint32_t last;  /* index of its last block */
     uint32_t n_blocks;
 };
 
@@ -59,11 +57,10 @@ struct ddp_blocks {
     struct ddp_bucket *buckets; /* in program order of their last blocks */
     size_t n_buckets;
     size_t bucket_capacity;
-    uint32_t
-        *readers; /* by id, of nodes that were there: the newest block with that reader, index + 1; 0: none */
+    uint32_t *readers; /* by id of a reader: its newest block, index + 1; 0: none */
 };
 
-/* Without candidates there is nothing in it, and nothing to free. */
+/* Finds blocks and buckets. Without an all_reduce in the graph the result is all zero. */
 shoal_status ddp_blocks_find(const struct shoal_graph *graph, double bucket_size_mb,
                              struct ddp_blocks *blocks_out);
 void ddp_blocks_free(struct ddp_blocks *blocks);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Joins buckets one after the other. New nodes stand directly behind the last of a bucket's readers. Results are used by one node
- * each: a copy_ gets its new argument at once, because later buckets follow it; the output, which may have thousands of arguments,
- * gets all of them at the end. What nobody uses any more is erased then.
+ * Joins buckets one after the other. New nodes are put directly behind the last reader of the bucket's gradients. Each
+ * result has one user. A copy_ gets its new argument at once, because joining later buckets follows the edge. The
+ * output, which may have thousands of arguments, gets all its new arguments at the end. Then nodes without users are
+ * erased.
  */
 #include "graph/ddp_fuse.h"
 
@@ -15,7 +16,7 @@
 #include "graph/late.h"
 #include "graph/replace_many.h"
 
-/* More new nodes than this for a block, and for a bucket, no builder makes. */
+/* The most new nodes that a builder makes for each block and, in addition, for each bucket. */
 #define NODES_PER_BLOCK 4
 #define NODES_PER_BUCKET 8
 
@@ -153,7 +154,7 @@ static shoal_status fuse(struct shoal_graph *graph, struct ddp_blocks *blocks, d
     return status;
 }
 
-/* New nodes need ids. There is a block for two nodes, and a bucket for a block, at most. */
+/* Checks that there are enough ids for new nodes: at most one block for two nodes, and one bucket for each block. */
 static shoal_status check_ids(const struct shoal_graph *graph)
 {
     size_t n_new = (NODES_PER_BLOCK + NODES_PER_BUCKET) * (graph->n_nodes / 2);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the passes that join gradients have in common: all but the nodes that they make for a bucket. */
+/* The common part of the passes that join gradients. They differ only in the nodes that they make for a bucket. */
 #ifndef GRAPH_DDP_FUSE_H
 #define GRAPH_DDP_FUSE_H
 
@@ -11,21 +11,21 @@ struct ddp_join {
     struct shoal_graph *graph;
     struct ddp_block **blocks; /* at least two */
     size_t n_blocks;
-    struct shoal_node **nodes; /* for the builder: one for each block */
-    shoal_arg *args;           /* likewise */
+    struct shoal_node **nodes; /* scratch memory of the builder: one for each block */
+    shoal_arg *args;           /* scratch memory of the builder: one for each block */
 };
 
-/* Makes the nodes at the insertion point, and fills in result and new_reader of each block. The last result is made
-   last. */
+/* Makes the nodes of a bucket at the insertion point, and fills in result and new_reader of each block. The result of
+   the last block must be the last new node. */
 typedef shoal_status (*ddp_builder)(struct ddp_join *join);
 
 shoal_status ddp_fuse(struct shoal_graph *graph, const shoal_pass_options *options, shoal_pass_report *report,
                       ddp_builder build);
 
-/* A call at the insertion point. */
+/* Makes a call at the insertion point. */
 shoal_status ddp_call(struct ddp_join *join, enum op_id id, const shoal_arg *args, size_t n_args,
                       struct shoal_node **node_out);
-/* The last block's start with other tensors. */
+/* Makes a start with the arguments of the last block's start, but with other tensors. */
 shoal_status ddp_call_start(struct ddp_join *join, enum op_id id, shoal_arg tensors,
                             struct shoal_node **node_out);
 

@@ -58,7 +58,7 @@ static shoal_status visit(struct late *late, struct shoal_node *node)
     return SHOAL_OK;
 }
 
-/* Entries of the storage from `begin` to `end`: all, or those that write. */
+/* Visits the entries from `begin` to `end`: all, or only those that write. */
 static shoal_status visit_entries(struct late *late, uint32_t begin, uint32_t end, bool is_all)
 {
     const struct access *entries = late->blocks->accesses.entries;
@@ -70,7 +70,8 @@ static shoal_status visit_entries(struct late *late, uint32_t begin, uint32_t en
     return SHOAL_OK;
 }
 
-/* Who wrote is followed by all that come after it, who read by those that write. */
+/* Visits the nodes after `position` that must stay behind a node there: if it writes, all that use the storage;
+   otherwise those that write it. */
 static shoal_status follow(struct late *late, uint32_t storage, uint32_t position, bool is_write)
 {
     const struct accesses *accesses = &late->blocks->accesses;
@@ -90,7 +91,7 @@ static shoal_status follow(struct late *late, uint32_t storage, uint32_t positio
     return visit_entries(late, begin, until, is_write);
 }
 
-/* Who reads a gradient of a bucket that has been joined reads it for the bucket. */
+/* If the node is the reader of blocks that have been joined, visits the new readers. */
 static shoal_status visit_new_readers(struct late *late, const struct shoal_node *node)
 {
     const struct ddp_blocks *blocks = late->blocks;
@@ -102,7 +103,7 @@ static shoal_status visit_new_readers(struct late *late, const struct shoal_node
     return SHOAL_OK;
 }
 
-/* What the node reads and, if `is_all`, writes. */
+/* Follows the storages that the node reads and, if `is_all`, those that it writes. */
 static shoal_status follow_accesses(struct late *late, const struct shoal_node *node, bool is_all)
 {
     uint32_t position = accesses_position(&late->blocks->accesses, node);
@@ -118,7 +119,7 @@ static shoal_status follow_accesses(struct late *late, const struct shoal_node *
     return SHOAL_OK;
 }
 
-/* A bucket that is late reads all of its gradients late, in the place of the nodes that read them one by one. */
+/* A bucket that is moved reads all its gradients later than the old readers did, so their reads are followed, too. */
 static shoal_status follow_bucket(struct late *late, uint32_t first)
 {
     if (late->bucket_stamps[first] == late->stamp) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The score of a node is one number: of the first start that needs it (all ones: none does), then whether it is a wait that
- * shall sink, then its number in the list.
+ * The score of a node is one number, made of three parts. The highest bits are the number of the first start that needs
+ * it (all ones: none does). The next bit says whether it is a wait that should sink. The last is its number in the
+ * list.
  */
 #include "graph/list_schedule.h"
 
@@ -14,7 +15,7 @@
 
 #define NO_START UINT32_C(0x7fffffff)
 
-/* The lowest first. */
+/* A heap with the lowest score at the top. */
 struct heap {
     uint64_t *scores;
     size_t count;
@@ -23,10 +24,10 @@ struct heap {
 struct scheduling {
     const struct list_schedule *settings;
     struct constraints constraints;
-    uint32_t *starts;        /* by number: of the first start that needs it */
-    uint32_t *n_missing;     /* by number: predecessors that are not placed */
-    struct heap compute;     /* ready: what is neither start nor wait */
-    struct heap rest;        /* ready: others */
+    uint32_t *starts;        /* by number: the first start that needs the node; NO_START: none */
+    uint32_t *n_missing;     /* by number: predecessors that are not placed yet */
+    struct heap compute;     /* nodes that are ready, and neither communication nor waits */
+    struct heap rest;        /* other nodes that are ready */
     struct shoal_node **new; /* nodes in their new order */
     uint32_t n_new;
 };
@@ -65,7 +66,7 @@ static uint64_t pop(struct heap *heap)
 
 /* Scores ------------------------------------------------------------------------------------------------ */
 
-/* From the last node to the first: who comes after a node hands on what it needs. */
+/* Finds the first start that needs each node, by a walk from the last node to the first. */
 static void find_starts(struct scheduling *scheduling)
 {
     const struct constraints *constraints = &scheduling->constraints;
@@ -92,7 +93,7 @@ static uint64_t score_of(const struct scheduling *scheduling, uint32_t number)
 
 /* Placing ----------------------------------------------------------------------------------------------- */
 
-/* Placed apart from the others. */
+/* Whether the node is placed at the beginning or at the end. */
 static bool is_end(const struct shoal_node *node)
 {
     return node->kind == SHOAL_NODE_PLACEHOLDER || node->kind == SHOAL_NODE_OUTPUT;
@@ -118,7 +119,7 @@ static void place(struct scheduling *scheduling, uint32_t number)
     }
 }
 
-/* Compute for as long as the start takes. */
+/* Places compute behind a start, for as long as the start takes. */
 static void cover(struct scheduling *scheduling, const struct shoal_node *start)
 {
     uint64_t left = graph_estimate_ns(start);

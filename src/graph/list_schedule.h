@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A new order for all nodes at once: of those whose predecessors (graph/constraints.h) have been placed, the one with
- * the lowest score comes next. Inputs stay first, the output stays last, and all starts keep their order.
+ * List scheduling gives all nodes a new order: of the nodes whose predecessors (graph/constraints.h) have been placed,
+ * the one with the lowest score comes next. Placeholders stay first, the output stays last, and all starts keep their
+ * order.
  */
 #ifndef GRAPH_LIST_SCHEDULE_H
 #define GRAPH_LIST_SCHEDULE_H
@@ -11,12 +12,12 @@
 #include "graph/graph.h"
 
 struct list_schedule {
-    bool raises_starts; /* what the next start needs comes before everything else */
-    bool sinks_waits;   /* otherwise what is no wait comes before waits */
-    bool covers_starts; /* as much compute as a start takes comes directly behind it (graph/estimate.h) */
+    bool raises_starts; /* nodes that the next start needs come before all others */
+    bool sinks_waits;   /* apart from that, waits come after other nodes */
+    bool covers_starts; /* a start is followed by compute for as long as it takes (graph/estimate.h) */
 };
 
-/* n log n. Nothing changes after a failure. */
+/* Takes n log n time. A failure changes nothing. */
 shoal_status list_schedule_run(struct shoal_graph *graph, const struct list_schedule *settings);
 
 #endif

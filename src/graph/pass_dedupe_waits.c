@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dedupe_waits: of several waits for one result the first stays, and of a wait for what has been waited for, or for what an op
- * has worked out, nothing does. A wait that comes behind another start on the same memory waits for that one, and is no duplicate
- * of those before it.
+ * dedupe_waits: of several waits for one result only the first stays. Waits for what has been waited for, or for the
+ * result of an op that starts nothing, are removed. If another start has used the same memory since the first wait, a
+ * later wait is for that start, and is not a duplicate.
  */
 #include "base/mem.h"
 #include "base/try.h"
@@ -13,25 +13,25 @@
 
 struct dedupe {
     struct effects *effects;
-    struct shoal_node *
-        *result;         /* by id: what gives the same, waited for; itself, when it is a view of such a one */
-    uint32_t *waited_at; /* by id: the place of the wait behind `result` */
-    uint32_t *started_at;          /* by storage: the place of the last start on it */
-    bool *is_computed;             /* by storage: an op gave it that starts nothing */
-    struct shoal_node **kept;      /* by id: what stays instead of it; NULL: itself */
+    /* By id: the node that gives the same value after a wait. The node itself, if it is a view of a waited value. */
+    struct shoal_node **result;
+    uint32_t *waited_at;           /* by id: the place of the wait of `result` */
+    uint32_t *started_at;          /* by storage: the place of the last start that writes it; 0: none */
+    bool *is_computed;             /* by storage: it was created by an op that starts nothing */
+    struct shoal_node **kept;      /* by id: the node that replaces it; NULL: it stays */
     struct replace_pair *removals; /* in program order */
     size_t n_removals;
     size_t removal_capacity;
     uint32_t place;
 };
 
-/* What is replaced is replaced at the end: until then it stands for what stays. */
+/* Replacements are made at the end. Until then, this gives the node that will be used instead. */
 static struct shoal_node *resolve(const struct dedupe *dedupe, struct shoal_node *node)
 {
     return dedupe->kept[node->id] ? dedupe->kept[node->id] : node;
 }
 
-/* Of empty tensors nothing is on its way, but a start needs its wait. */
+/* Whether the node gives any elements. Empty tensors have nothing in flight, but their start needs a wait, too. */
 static bool gives_elements(const struct shoal_node *node)
 {
     bool has_any = node->n_values == 0;
@@ -68,7 +68,7 @@ static void note_compute(struct dedupe *dedupe, const struct shoal_node *node)
     }
 }
 
-/* Whether what `wait` waits for was worked out by ops, and nothing was ever started on it. */
+/* Whether what `wait` waits for was computed by ops, and no start has ever written it. */
 static bool waits_for_nothing(const struct dedupe *dedupe, const struct shoal_node *wait)
 {
     const struct effects_access *accesses;
@@ -82,7 +82,7 @@ static bool waits_for_nothing(const struct dedupe *dedupe, const struct shoal_no
     return is_nothing;
 }
 
-/* Whether a start has touched what `wait` waits for since that place. */
+/* Whether a start after `place` has written what `wait` waits for. */
 static bool has_started_since(const struct dedupe *dedupe, const struct shoal_node *wait, uint32_t place)
 {
     const struct effects_access *accesses;
@@ -100,7 +100,7 @@ static shoal_status visit_wait(struct dedupe *dedupe, struct shoal_node *wait)
 {
     bool is_known = node_calls(wait, OP_wait_tensor) || node_calls(wait, OP_wait_tensors);
     if (!is_known || wait->n_inputs != 1 || wait->args[0].kind != SHOAL_ARG_NODE) {
-        return SHOAL_OK; /* gives something else than one node does */
+        return SHOAL_OK; /* no node gives the same as this wait */
     }
     struct shoal_node *input = resolve(dedupe, wait->inputs[0]);
     struct shoal_node *other = dedupe->result[input->id];
@@ -121,7 +121,8 @@ static shoal_status visit_wait(struct dedupe *dedupe, struct shoal_node *wait)
     return SHOAL_OK;
 }
 
-/* A view of what has been waited for needs no wait, but views are not each other. An op such as reshape may give one. */
+/* A view of a waited value needs no wait of its own; but it cannot be replaced by another view. Ops such as reshape may
+   give views, too. */
 static void visit_view(struct dedupe *dedupe, struct shoal_node *node)
 {
     bool is_view = (node_flags(node) & SHOAL_OP_VIEW) != 0 ||

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuse_ddp_with_coalesced_op: the gradients of a bucket are divided by one call and reduced by one call, each in memory of its own.
- * A division by a tensor stays as it is: foreach_div takes numbers.
+ * fuse_ddp_with_coalesced_op: the gradients of a bucket are divided by one call and reduced by one call. Each keeps
+ * memory of its own. Divisions by a tensor stay separate, because foreach_div takes only numbers.
  */
 #include "base/try.h"
 #include "graph/ddp_fuse.h"
 #include "graph/passes.h"
 
-/* The tensors to reduce: a node that gives a list, or a list of nodes. */
+/* Gives the tensors to reduce: a node that gives a list, or a list of nodes. */
 static shoal_status call_division(struct ddp_join *join, shoal_arg *tensors_out,
                                   struct shoal_node **reader_out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuse_ddp_with_concat_op: the gradients of a bucket, flattened one after the other, are divided and reduced as one tensor. Results
- * are views of it. In place if the gradients were: on the tensor that the bucket has made.
+ * fuse_ddp_with_concat_op: the gradients of a bucket are flattened into one tensor, which is divided and reduced. The
+ * results are views of it. If the gradients were reduced in place, the new tensor is.
  */
 #include "base/try.h"
 #include "graph/ddp_fuse.h"
@@ -19,7 +19,7 @@ static shoal_status call_flat(struct ddp_join *join, struct shoal_node **flat_ou
     return ddp_call(join, OP_cat, &flat, 1, flat_out);
 }
 
-/* *node is what to divide, and then what to reduce. */
+/* Adds the division, if there is one: replaces *node by its result. */
 static shoal_status call_division(struct ddp_join *join, struct shoal_node **node)
 {
     const struct shoal_node *division = join->blocks[join->n_blocks - 1]->division;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * schedule_comm_wait: the waits of all_reduces, and what looks at their results, go directly before the first node that needs them,
- * so that communication lasts as long as nobody misses it. A node needs them that uses a result, that touches the memory of one,
- * or that overwrites what is being reduced.
+ * schedule_comm_wait: moves the waits of all_reduces, with views of their results, directly before the first node that
+ * needs them, so that communication can take as long as possible. A node needs a wait if it uses the result, touches
+ * its memory, or overwrites what is being reduced.
  */
 #include "base/error.h"
 #include "base/mem.h"
@@ -15,11 +15,11 @@
 
 struct schedule {
     struct accesses accesses;
-    uint32_t *members; /* by id: the block that it belongs to, counted from 1 */
+    uint32_t *members; /* by id: the number of the block that the node belongs to */
     bool *has_moved;   /* by id */
-    uint32_t number;   /* of the block at hand */
+    uint32_t number;   /* of the current block, counted from 1 */
     const shoal_comm_block *block;
-    struct shoal_node *target; /* the first that needs it */
+    struct shoal_node *target; /* the first node that needs it */
 };
 
 static bool is_start(const struct shoal_node *node)
@@ -42,8 +42,8 @@ static void consider(struct schedule *schedule, struct shoal_node *node)
     }
 }
 
-/* Nodes behind the first wait that touch this memory, or only those that write it. Those that have not moved stand in the order
-   of the entries: the first of them is the earliest. */
+/* Considers nodes behind the first wait that touch this memory, or only those that write it. Nodes that have not been
+   moved are in the order of the entries, so the search ends with the first of them. */
 static void consider_memory(struct schedule *schedule, uint32_t storage, bool is_any)
 {
     const struct accesses *accesses = &schedule->accesses;
@@ -80,7 +80,7 @@ static void find_target(struct schedule *schedule)
 
 /* Moving ---------------------------------------------------------------------------------------------------- */
 
-/* Members from the first wait on go before the target, in their order; those behind the target stay there. */
+/* Moves the members from the first wait on before the target, in their order. Those behind the target stay there. */
 static shoal_status move(struct schedule *schedule)
 {
     const shoal_comm_block *block = schedule->block;
@@ -94,7 +94,7 @@ static shoal_status move(struct schedule *schedule)
         end--;
     }
     while (end > begin && where->prev == block->nodes[end - 1]) {
-        where = where->prev; /* stands there already */
+        where = where->prev; /* it is there already */
         end--;
     }
     for (size_t i = begin; i < end; i++) {
@@ -104,8 +104,8 @@ static shoal_status move(struct schedule *schedule)
     return SHOAL_OK;
 }
 
-/* Whether the result is for nobody. What is reduced in place is there for those who read its memory. As a part of another pass
-   this one takes the graph as it is: the user of a result may have been dead code, which has been removed. */
+/* Whether nobody uses the result, which is an error. In-place reductions are for nodes that read the memory. As a part
+   of another pass this pass accepts it, because the user of the result may have been removed as dead code. */
 static bool is_mistake(const shoal_comm_block *block)
 {
     const struct observer *observer = block->start->graph->observer;
@@ -132,7 +132,7 @@ static shoal_status schedule_block(struct schedule *schedule, const shoal_comm_b
     return schedule->target ? move(schedule) : SHOAL_OK;
 }
 
-/* Waits move, starts do not: walking over the list meets each start once. */
+/* Only waits move, so a walk over the list meets each start once. */
 static shoal_status schedule_all(struct schedule *schedule, struct shoal_graph *graph)
 {
     for (struct shoal_node *node = graph->first; node; node = node->next) {

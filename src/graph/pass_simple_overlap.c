@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * simple_overlap: first each start is moved up, to directly behind the last node that it depends on; what only makes a gather of
- * a unit wait for something (control_deps), or converts what it gathers, is moved up before it. Then each wait is moved down,
- * to directly before the first node that depends on it; views of its result move with it. Starts of one group keep their order,
- * and waits of one group keep theirs. No move makes the graph need more memory at once than a limit: a move that would is made
+ * simple_overlap: first each start is moved up, directly behind the last node that it depends on. Nodes that only delay
+ * the gather of a unit (control_deps), or convert what it gathers, are moved up as well. Then each wait is moved down,
+ * directly before the first node that depends on it, together with views of its result. Starts of one group keep their
+ * order, and so do waits of one group. If a move would make the graph need more memory than a limit, the node is moved
  * only as far as memory allows.
  *
- * The limit is what the graph needed before the pass. If it has units of a sharded model, the largest gather of a unit comes in
- * addition: otherwise nothing could be gathered ahead where memory is at its peak. A gather of a unit does not rise above the wait
- * for the gather before it, so one unit is gathered ahead, and the wait for a unit's reduction does not sink below the start of
- * the next unit's, so the gradients of one unit are on their way: both as in an eager step.
+ * The limit is the peak memory of the graph before the pass. If the graph has FSDP units, the largest gather of a unit
+ * is added; otherwise nothing could be gathered ahead where memory is at its peak. The gather of a unit is not moved
+ * above the wait for the gather before it, so at most one unit is gathered ahead. The wait for the reduction of a unit
+ * is not moved below the start of the next unit's reduction, so the gradients of at most one unit are in flight. Both
+ * are as in an eager step.
  *
- * Starts are moved in program order and waits in reverse program order. So everything that a node depends on, or that depends
- * on it, has its final place when the node is moved, and one move per node is enough.
+ * Starts are moved in program order and waits in reverse program order. So everything that a node depends on, or that
+ * depends on it, has its final place when the node is moved, and one move per node is enough.
  */
 #include <string.h>
 
@@ -30,10 +31,11 @@ struct overlap {
     struct constraints constraints;
     struct memory_profile *profile;
     uint64_t limit;
-    /* By number: the node that was moved next to this one last. The next one goes to its far side. */
+    /* By number: the node that was last moved next to this one. The next one that is moved here is put beyond it, so
+       that moved nodes keep their order. */
     struct shoal_node **neighbours;
-    bool *rises; /* by number: a start, or what only gathers of units need */
-    bool *sinks; /* by number: a wait or a view of one */
+    bool *rises; /* by number: it is a start, or only gathers of units need it */
+    bool *sinks; /* by number: it is a wait, or a view of the result of one */
 };
 
 static bool fits(const struct overlap *overlap)
@@ -42,8 +44,9 @@ static bool fits(const struct overlap *overlap)
 }
 
 /*
- * Moves the node before `where`. If the graph needed too much memory then, the node is moved only up to the nearest node at which
- * it does, and if that is too much as well, not at all. Returns whether the node stands before `where`.
+ * Moves the node before `where`. If the graph would need too much memory then, the node is moved only up to the nearest
+ * node at which it would, and if that is too much as well, not at all. Returns whether the node was moved before
+ * `where`.
  */
 static bool try_move(struct overlap *overlap, struct shoal_node *node, struct shoal_node *where)
 {
@@ -87,7 +90,7 @@ static bool reduces_unit(const struct shoal_node *node)
     return node->unit && is_one;
 }
 
-/* The start that a wait is for, through the list it gives; NULL: none, or several. */
+/* Returns the start that a wait is for, also if it waits for an element of the start's list; NULL: none, or several. */
 static const struct shoal_node *find_start(const struct shoal_node *wait)
 {
     const struct shoal_node *node = wait->n_inputs == 1 ? wait->inputs[0] : NULL;
@@ -97,13 +100,13 @@ static const struct shoal_node *find_start(const struct shoal_node *wait)
     return node && node_is_start(node) ? node : NULL;
 }
 
-/* The later one; either may be NULL. */
+/* Returns the later of two nodes; either may be NULL. */
 static struct shoal_node *later(struct shoal_node *a, struct shoal_node *b)
 {
     return !a || (b && b->order > a->order) ? b : a;
 }
 
-/* The last wait for what a start gives; NULL: none. */
+/* Returns the last wait for a result of a start; NULL: none. */
 static struct shoal_node *find_last_wait(const struct shoal_node *start)
 {
     struct shoal_node *last = NULL;
@@ -118,7 +121,7 @@ static struct shoal_node *find_last_wait(const struct shoal_node *start)
     return last;
 }
 
-/* The bytes of the largest gather of a unit. */
+/* Returns the bytes of the largest gather of a unit. */
 static uint64_t find_ahead(const struct shoal_graph *graph)
 {
     uint64_t ahead = 0;
@@ -134,7 +137,7 @@ static uint64_t find_ahead(const struct shoal_graph *graph)
 
 /* Starts ------------------------------------------------------------------------------------------------ */
 
-/* The last of the inputs that the list begins with; NULL: none. */
+/* Returns the last of the placeholders and constants at the beginning of the list; NULL: none. */
 static struct shoal_node *find_inputs_end(const struct shoal_graph *graph)
 {
     struct shoal_node *end = NULL;
@@ -146,7 +149,7 @@ static struct shoal_node *find_inputs_end(const struct shoal_graph *graph)
     return end;
 }
 
-/* Not above `floor` (NULL: nothing), which stands before it. */
+/* Moves a node up behind the last node that it depends on, but not above `floor`, a node before it (NULL: none). */
 static void raise_start(struct overlap *overlap, uint32_t number, struct shoal_node *floor)
 {
     const struct constraints *constraints = &overlap->constraints;
@@ -164,7 +167,8 @@ static void raise_start(struct overlap *overlap, uint32_t number, struct shoal_n
     }
 }
 
-/* Whether a node stands before gathers of units, and nobody else needs what it gives. Those behind it are known. */
+/* Whether a node delays or converts the input of gathers of units, and nobody else uses its value. `rises` must be
+   known for later nodes. */
 static bool leads_to_gathers(const struct overlap *overlap, const struct shoal_node *node)
 {
     bool is_one = node_calls(node, OP_control_deps) || node_calls(node, OP_to_dtype);
@@ -189,7 +193,7 @@ static void raise_starts(struct overlap *overlap, const struct shoal_graph *grap
     const struct constraints *constraints = &overlap->constraints;
     find_rising(overlap);
     struct shoal_node *inputs_end = find_inputs_end(graph);
-    struct shoal_node *last_gathered = NULL; /* the wait of the unit before */
+    struct shoal_node *last_gathered = NULL; /* the last wait for the gather of the unit before */
     for (uint32_t i = 0; i < constraints->n_nodes; i++) {
         struct shoal_node *node = constraints->nodes[i];
         if (!overlap->rises[i]) {
@@ -204,7 +208,7 @@ static void raise_starts(struct overlap *overlap, const struct shoal_graph *grap
 
 /* Waits ------------------------------------------------------------------------------------------------- */
 
-/* Views of results, and ops that give a view in this graph, are moved down as waits are. */
+/* Whether the node is a view, or an op that gives a view in this graph. Such nodes move down together with waits. */
 static bool looks(const struct shoal_node *node)
 {
     const uint32_t effects = SHOAL_OP_IN_PLACE | SHOAL_OP_COLLECTIVE | SHOAL_OP_WAIT | SHOAL_OP_SIDE_EFFECT;
@@ -223,7 +227,8 @@ static void find_sinking(struct overlap *overlap)
     }
 }
 
-/* `ceiling` (NULL: none) stands behind it: it stays before that. */
+/* Moves a node down before the first node that depends on it, but not below `ceiling`, a node behind it (NULL:
+   none). */
 static void sink_wait(struct overlap *overlap, uint32_t number, struct shoal_node *ceiling)
 {
     const struct constraints *constraints = &overlap->constraints;
@@ -234,7 +239,7 @@ static void sink_wait(struct overlap *overlap, uint32_t number, struct shoal_nod
         where = !where || behind->order < where->order ? behind : where;
     }
     if (!where) {
-        return; /* nobody needs it */
+        return; /* nothing depends on it */
     }
     uint32_t beside = constraints->number[where->id];
     where = overlap->neighbours[beside] ? overlap->neighbours[beside] : where;
@@ -243,12 +248,13 @@ static void sink_wait(struct overlap *overlap, uint32_t number, struct shoal_nod
     }
 }
 
-/* For each wait of a unit's reduction the start of the next unit's; by number, room for all, NULL: none. */
+/* Finds, for each wait for the reduction of a unit, the start of the next unit's reduction. `ceilings` is by number;
+   NULL: none. */
 static void find_ceilings(const struct overlap *overlap, const struct shoal_graph *graph,
                           struct shoal_node **ceilings)
 {
-    struct shoal_node *next = NULL;  /* the next reduction of a unit, */
-    struct shoal_node *other = NULL; /* and the next one of another unit than that */
+    struct shoal_node *next = NULL;  /* the next reduction of a unit */
+    struct shoal_node *other = NULL; /* the next reduction of a unit other than that of `next` */
     for (struct shoal_node *node = graph->last; node; node = node->prev) {
         const struct shoal_node *start = node_is_wait(node) ? find_start(node) : NULL;
         if (start && reduces_unit(start)) {
@@ -261,8 +267,8 @@ static void find_ceilings(const struct overlap *overlap, const struct shoal_grap
     }
 }
 
-/* A parameter that its unit's backward does not read: another wait for the same gather comes first, and this one would only keep
-   the memory. */
+/* Whether it is a wait for a gathered parameter that nobody uses, as in the backward pass of some units. Another wait
+   for the same gather comes first, and moving this one down would only keep the memory longer. */
 static bool is_spare(const struct shoal_node *node)
 {
     const struct shoal_node *start = node_is_wait(node) && node->n_users == 0 ? find_start(node) : NULL;
