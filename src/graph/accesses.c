@@ -5,18 +5,18 @@
 #include "base/mem.h"
 #include "base/try.h"
 
-/* Graphs in which memory does not matter -------------------------------------------------------------------- */
+/* Graphs in which memory demands no order ------------------------------------------------------------------- */
 
 static bool is_single_wait(const struct shoal_node *node)
 {
     return node->n_users == 1 && (node_flags(node->first_use->user) & SHOAL_OP_WAIT) != 0;
 }
 
-/* A start, or what each element of its list is taken out by, has a wait as its only user. */
+/* Whether a wait is the only user of the start, or of each getitem that takes an element of its list. */
 static bool is_plain_start(const struct shoal_node *start)
 {
     if (start->is_alias) {
-        return false; /* a registered op that gives an argument: it may write there */
+        return false; /* an op of the program that gives an argument, and may write it */
     }
     if (is_single_wait(start)) {
         return true;
@@ -29,7 +29,7 @@ static bool is_plain_start(const struct shoal_node *start)
     return true;
 }
 
-/* What a wait waits for is a start, or an element of one. */
+/* Whether the wait is for a start, or for an element of its list. */
 static bool is_plain_wait(const struct shoal_node *wait)
 {
     for (size_t i = 0; i < wait->n_inputs; i++) {
@@ -56,7 +56,7 @@ bool accesses_is_plain(const struct shoal_node *node)
     return (!is_wait || is_plain_wait(node)) && ((flags & SHOAL_OP_COLLECTIVE) == 0 || is_plain_start(node));
 }
 
-/* Also whether all nodes are plain. */
+/* Fills in positions. Returns whether all nodes are plain. */
 static bool number_nodes(struct accesses *accesses, const struct shoal_graph *graph)
 {
     uint32_t position = 0;
@@ -70,7 +70,8 @@ static bool number_nodes(struct accesses *accesses, const struct shoal_graph *gr
 
 /* Others ---------------------------------------------------------------------------------------------------- */
 
-/* first[storage + 2] counts, then first[storage + 1] is where the next entry goes, and in the end where the next storage begins. */
+/* Counts the entries of each storage in first[storage + 2], and adds them up, so that first[storage + 1] is where the
+   next entry of the storage goes. When `fill` is done, that is where the next storage begins. */
 static shoal_status count(struct accesses *accesses, const struct shoal_graph *graph)
 {
     size_t n_storages = effects_n_storages(accesses->effects);

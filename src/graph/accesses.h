@@ -31,27 +31,27 @@ struct access {
 };
 
 struct accesses {
-    struct effects *effects; /* NULL: none that matter */
-    uint32_t *positions;     /* in the list, counted from 1, by id */
+    struct effects *effects; /* NULL: memory demands no order */
+    uint32_t *positions;     /* by id: place in the list, counted from 1 */
     uint32_t n_ids;
-    struct access *entries; /* by storage, those of one in program order */
-    uint32_t *first;        /* of a storage; one more at the end */
+    struct access *entries; /* of all storages, one storage after the other, each in program order */
+    uint32_t *first;        /* by storage: its first entry; one more at the end */
 };
 
 /* Ops with one of these flags may demand an order; all others are plain. */
 #define ACCESSES_FLAGS (SHOAL_OP_IN_PLACE | SHOAL_OP_SIDE_EFFECT | SHOAL_OP_WAIT | SHOAL_OP_COLLECTIVE)
 
-/* Whether memory demands no order for the sake of this node. A graph in which all are plain is such a graph. */
+/* Whether the node is plain: if all nodes of a graph are, memory demands no order in it. */
 bool accesses_is_plain(const struct shoal_node *node);
 
 shoal_status accesses_find(const struct shoal_graph *graph, struct accesses *accesses_out);
-/* All zero is nothing. */
+/* Frees the lists. A struct that is all zero may be freed. */
 void accesses_free(struct accesses *accesses);
 
-/* The first entry of the storage behind a position; first[storage + 1] when there is none. */
+/* Returns the first entry of the storage after a position; first[storage + 1]: none. */
 uint32_t accesses_behind(const struct accesses *accesses, uint32_t storage, uint32_t position);
 
-/* 0 for nodes that were made since. */
+/* Returns the position of a node; 0: the node was made after the lists. */
 static inline uint32_t accesses_position(const struct accesses *accesses, const struct shoal_node *node)
 {
     return node->id < accesses->n_ids ? accesses->positions[node->id] : 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Arguments: checked, completed and copied. A copy lies in the arena and belongs to one node. */
+/* Checks, completes and copies arguments. A copy lies in the arena and belongs to one node. */
 #ifndef GRAPH_ARGS_H
 #define GRAPH_ARGS_H
 
 #include "graph/graph.h"
 #include "op/op.h"
 
-/* Lists in lists in ... more than so many are an error. */
+/* Lists may be nested so deep. */
 #define ARGS_MAX_DEPTH 64
 
 /*
@@ -17,16 +17,17 @@
 shoal_status args_check(const struct shoal_graph *graph, const struct shoal_node *user, const shoal_op *op,
                         const shoal_arg *args, size_t n_args);
 
-/* Of an output: nodes and none only, in lists. */
+/* Checks the argument of an output, which may contain nodes, none and lists only. */
 shoal_status args_check_output(const shoal_arg *arg);
 
-/* One argument per parameter of the op. What stands in `complete` points into `args` and the op. */
+/* Fills `complete` with one argument per parameter of the op; missing ones get their defaults. Its pointers lead into
+   `args` and the op. */
 shoal_status args_complete(const shoal_op *op, const shoal_arg *args, size_t n_args,
                            shoal_arg complete[OP_MAX_PARAMS]);
 
 shoal_status args_copy(struct arena *arena, const shoal_arg *args, size_t n_args, const shoal_arg **copy_out);
 
-/* Places in arguments of the arena where a node stands. */
+/* Finds the places in arguments (of the arena) where a node is used, and appends them to `places`. */
 struct args_places {
     shoal_arg **places;
     size_t n_places;

@@ -9,7 +9,7 @@
 #include "op/op.h"
 #include "tensor/scope.h"
 
-/* NULL, with the error set: SHOAL_ERR_INVALID. */
+/* Finds a group. NULL: there is none, and the error is set. */
 static const struct graph_group *find_group(const struct boxing *boxing, const char *name)
 {
     const struct graph_group *group = name ? graph_find_group(boxing->graph, name) : NULL;
@@ -146,7 +146,7 @@ static shoal_status box_list(struct boxing *boxing, const struct op_param *param
     return error_set(SHOAL_ERR_INVALID, "a list is not expected here");
 }
 
-/* Whether the kind fits the parameter is for the dispatcher to say, except where boxing depends on it. */
+/* Boxes an argument. The dispatcher checks whether its kind fits the parameter, except where boxing depends on it. */
 static shoal_status box(struct boxing *boxing, const struct op_param *param, const shoal_arg *arg,
                         shoal_value *value_out)
 {
@@ -192,7 +192,8 @@ static shoal_status box(struct boxing *boxing, const struct op_param *param, con
     return error_set(SHOAL_ERR_INVALID, "%d is not a kind of argument", (int)arg->kind);
 }
 
-/* One tensor of a node's list: only that one is boxed, so that taking all of a long list apart is no quadratic walk. */
+/* Replaces the list of a getitem by the one tensor that it takes, so that taking all tensors out of a long list does
+   not take quadratic time. */
 static void shorten_getitem(const shoal_op *op, shoal_value *values, size_t n_values)
 {
     if (op->index != OP_getitem || n_values != 2 || values[1].kind != SHOAL_VALUE_INT) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The arguments of a call as the dispatcher takes them. Who boxes says what nodes give and what groups are. */
+/* Boxes the arguments of a node's call, for the dispatcher. The caller says which tensors nodes give, and which groups
+   to use. */
 #ifndef GRAPH_BOXING_H
 #define GRAPH_BOXING_H
 
@@ -7,19 +8,19 @@
 
 struct boxing {
     const struct shoal_graph *graph;
-    bool depends_on_rank; /* set: there was a number that is not the same on all ranks */
+    bool depends_on_rank; /* set by boxing_box: a number is not the same on all ranks */
     void *context;
-    /* What a node that gives one tensor gives. */
+    /* Gives the tensor of a node that gives one. */
     shoal_status (*one)(void *context, const struct shoal_node *node, shoal_tensor **tensor_out);
-    /* What a node that gives a list gives: node->n_values tensors, which live until the call is over. */
+    /* Returns the node->n_values tensors of a node that gives a list. They must live until the call is over. */
     shoal_tensor *const *(*list)(void *context, const struct shoal_node *node);
     struct shoal_group *(*group)(void *context, const struct graph_group *group);
-    /* For whom numbers that depend on the rank are worked out. */
+    /* Returns the rank in the group for which numbers that depend on the rank are computed. */
     int64_t (*rank)(void *context, const struct graph_group *group);
     struct arena *lists; /* where lists live; NULL: in the innermost scope */
 };
 
-/* `args` are complete, and there is room for as many values. */
+/* Boxes n_args arguments, which must be complete, into values_out. */
 shoal_status boxing_box(struct boxing *boxing, const shoal_op *op, const shoal_arg *args, size_t n_args,
                         shoal_value *values_out);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What belongs to a start: by op, never by name, and all users are looked at. A start gives one tensor, which one wait takes, or
- * a list, of which getitem takes elements, each for one wait (or one wait the whole list).
+ * Finds the nodes that belong to a start, by their ops and never by name. All users are checked. A start gives one
+ * tensor, which one wait takes, or a list. A list is taken by one wait, or its elements are taken by getitem, and each
+ * of these by one wait.
  */
 #include "graph/comm_block.h"
 
@@ -28,17 +29,18 @@ static bool is_wait(const struct shoal_node *node)
     return (node_flags(node) & SHOAL_OP_WAIT) != 0;
 }
 
-/* Nodes, each once; members have the builder's stamp. ---------------------------------------------------- */
+/* Members ------------------------------------------------------------------------------------------------ */
 
 struct builder {
     struct shoal_node *start;
-    uint64_t stamp;
-    struct shoal_node **nodes; /* the start, getitems of a list, waits, what looks at them */
+    uint64_t stamp; /* which all members have */
+    struct shoal_node *
+        *nodes; /* members, each once: the start, getitems of its list, waits, views of results */
     size_t n_nodes;
     size_t capacity;
     size_t first_wait;
     size_t n_waits;
-    char reason[256]; /* why it is no block; "": it is one */
+    char reason[256]; /* why the start begins no block; "": it does */
 };
 
 static bool is_member(const struct builder *builder, const struct shoal_node *node)
@@ -46,7 +48,7 @@ static bool is_member(const struct builder *builder, const struct shoal_node *no
     return node->stamp == builder->stamp;
 }
 
-/* Nothing for one that is there already. */
+/* Adds a node, unless it is a member already. */
 static shoal_status add(struct builder *builder, struct shoal_node *node)
 {
     if (is_member(builder, node)) {
@@ -76,7 +78,7 @@ static bool is_refused(const struct builder *builder)
     return builder->reason[0] != '\0';
 }
 
-/* The single wait of a node; NULL, and refused, when its users are others. */
+/* Returns the wait that is the only user of a node. Otherwise refuses, and returns NULL. */
 static struct shoal_node *find_wait(struct builder *builder, const struct shoal_node *node)
 {
     if (node->n_users == 0) {
@@ -92,7 +94,7 @@ static struct shoal_node *find_wait(struct builder *builder, const struct shoal_
     return user;
 }
 
-/* The waits of a list: behind getitem, each element's own. */
+/* Adds the getitems of a list, and the wait of each. */
 static shoal_status add_elements(struct builder *builder)
 {
     for (const struct edge *edge = builder->start->first_use; edge; edge = edge->next) {
@@ -133,7 +135,7 @@ static shoal_status add_waits(struct builder *builder)
     return SHOAL_OK;
 }
 
-/* What looks at the results, and at what looks at them. */
+/* Adds views of the results, and views of these. */
 static shoal_status add_lookers(struct builder *builder)
 {
     for (size_t i = builder->first_wait; i < builder->n_nodes; i++) {
@@ -165,7 +167,8 @@ static void sort_nodes(struct shoal_node **nodes, size_t count)
     }
 }
 
-/* All members but the start, in order. They mostly stand close together: then the list is in order already. */
+/* Lists all members but the start, in program order. They are mostly close together, so a short walk along the graph's
+   list finds them; otherwise they are sorted. */
 static void list_members(const struct builder *builder, struct shoal_node **nodes)
 {
     size_t count = builder->n_nodes - 1;
@@ -197,7 +200,7 @@ static bool is_used_by_others(const struct builder *builder, const struct shoal_
     return false;
 }
 
-/* One piece of memory: inputs, waits, nodes, outputs. */
+/* Fills in the block. One allocation holds inputs, waits, nodes and outputs. */
 static shoal_status finish(struct builder *builder, shoal_comm_block *block)
 {
     size_t n_inputs = builder->start->n_inputs;

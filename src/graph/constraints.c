@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Edges are gathered in one walk, as pairs of numbers, and sorted by counting. */
+/* Collects constraints in one walk, as pairs of numbers, and then sorts them by counting. */
 #include "graph/constraints.h"
 
 #include <string.h>
@@ -19,13 +19,13 @@ struct pair {
 };
 
 /*
- * Nodes of which those of one group keep their order, and which some, that belong to no group, divide: all before such a one stay
- * before it, and all behind it behind.
+ * A sequence of nodes of which those of one group keep their order. A node without a group is a divider: all nodes
+ * before it stay before it, and all nodes behind it stay behind it.
  */
 struct sequence {
-    uint32_t *last;   /* by group: the one before, NO_NUMBER: none since the last divider */
-    uint32_t divider; /* NO_NUMBER: none yet */
-    uint32_t *recent; /* all since then */
+    uint32_t *last;   /* by group: its last node since the last divider; NO_NUMBER: none */
+    uint32_t divider; /* the last divider; NO_NUMBER: none yet */
+    uint32_t *recent; /* all nodes since the last divider */
     size_t n_recent;
 };
 
@@ -40,9 +40,9 @@ struct walk {
     size_t n_groups;
     struct sequence starts;
     struct sequence waits;
-    struct shoal_node **source; /* by id: the start whose result it gives; NULL: none, or several */
-    struct storage_map waited;  /* from storages to indices */
-    uint32_t *last_waits;       /* of such a storage: the wait */
+    struct shoal_node **source; /* by id: the start whose result the node gives; NULL: none, or several */
+    struct storage_map waited;  /* storages that were waited for -> indices of last_waits */
+    uint32_t *last_waits;       /* the number of the last wait for the storage */
     size_t n_waited;
     size_t waited_capacity;
 };
@@ -74,7 +74,7 @@ static shoal_status add_known(struct walk *walk, const struct shoal_node *node, 
 
 /* Communication ----------------------------------------------------------------------------------------- */
 
-/* The index of the group that a start names; n_groups for none. */
+/* Returns the index of the group that a start names; n_groups: none. */
 static size_t find_group(const struct walk *walk, const struct shoal_node *start)
 {
     for (size_t i = 0; i < start->n_args; i++) {
@@ -98,7 +98,7 @@ static shoal_status add_divider(struct walk *walk, struct sequence *sequence, ui
     return SHOAL_OK;
 }
 
-/* `group` is n_groups for one that divides. */
+/* Adds a node to a sequence. If `group` is n_groups, it is a divider. */
 static shoal_status add_member(struct walk *walk, struct sequence *sequence, size_t group, uint32_t number)
 {
     if (group >= walk->n_groups) {
@@ -111,7 +111,7 @@ static shoal_status add_member(struct walk *walk, struct sequence *sequence, siz
     return SHOAL_OK;
 }
 
-/* Which start the node's value comes from, through views and waits. */
+/* Notes the start from which the node's value comes, through views and waits. */
 static void find_source(struct walk *walk, struct shoal_node *node)
 {
     if (node_is_start(node)) {
@@ -156,7 +156,8 @@ static shoal_status note_wait(struct walk *walk, const struct shoal_node *wait, 
     return SHOAL_OK;
 }
 
-/* Ops that may give a view do nothing to memory when they do; lint takes them for readers. */
+/* Keeps readers of a result behind its wait. Effects do not do that for ops that give a view only sometimes (reshape),
+   because a view does not touch memory; lint treats such ops as readers. */
 static shoal_status add_looks(struct walk *walk, const struct shoal_node *node, uint32_t number)
 {
     if (node->kind != SHOAL_NODE_CALL || (node_flags(node) & SHOAL_OP_VIEW) != 0) {
@@ -214,7 +215,7 @@ static shoal_status begin(struct walk *walk)
                : SHOAL_ERR_NO_MEMORY;
 }
 
-/* The lists of all nodes, one after the other; `first` has room for one more than nodes, and is zero. */
+/* Makes the lists of all nodes, one after the other. `first` has n_nodes + 1 zeros, and gets where each list begins. */
 static shoal_status sort_pairs(const struct walk *walk, bool is_behind, uint32_t *first, uint32_t **list_out)
 {
     uint32_t n_nodes = walk->constraints->n_nodes;
@@ -228,7 +229,8 @@ static shoal_status sort_pairs(const struct walk *walk, bool is_behind, uint32_t
     for (uint32_t i = 0; i < n_nodes; i++) {
         first[i + 1] += first[i];
     }
-    for (size_t i = walk->n_pairs; i-- > 0;) { /* from the end: first[k + 1] goes down to where k begins */
+    for (size_t i = walk->n_pairs;
+         i-- > 0;) { /* when it is done, first[k + 1] is where the list of k begins */
         const struct pair *pair = &walk->pairs[i];
         uint32_t owner = is_behind ? pair->before : pair->behind;
         list[--first[owner + 1]] = is_behind ? pair->behind : pair->before;

@@ -32,7 +32,8 @@ static double bytes_taken(const struct shoal_node *node)
     return bytes;
 }
 
-/* Of what is worth overlapping, taken for a matrix product: twice its elements, times the length of the sums. */
+/* Returns the operations of an op with SHOAL_OP_COMPUTE, as of a matrix product: twice the elements of the result,
+   times the length of the sums. */
 static double operations(const struct shoal_node *node)
 {
     bool is_product = (node_flags(node) & SHOAL_OP_COMPUTE) != 0;
@@ -45,7 +46,7 @@ static double operations(const struct shoal_node *node)
     return 2 * length * (double)shoal_tensor_count(node->values[0]);
 }
 
-/* As long as anybody waits, and no longer: shapes without data may be of any size. */
+/* Limits the time, because shapes without data may have any size. */
 static uint64_t whole_ns(double ns)
 {
     return ns < LONGEST_NS ? (uint64_t)ns : (uint64_t)LONGEST_NS;

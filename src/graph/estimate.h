@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How long nodes take: a rough guess until there is a model of the machine. The only place where passes get times
-   from. */
+/* Estimates how long nodes take. A rough guess, until there is a model of the machine. All passes ask here. */
 #ifndef GRAPH_ESTIMATE_H
 #define GRAPH_ESTIMATE_H
 
@@ -9,9 +8,9 @@
 #include "graph/graph.h"
 
 /*
- * A start: 10 us, and 10 bytes of what it takes or gives, whichever is more, in a nanosecond. Other calls: 2 us, 1000
- * bytes of what they take and give in a nanosecond, and for ops with SHOAL_OP_COMPUTE, taken for matrix products,
- * 100,000 operations in one. Views, waits and what is no call take no time.
+ * A start takes 10 us, and 1 ns for every 10 bytes that it takes or gives, whichever is more. Other calls take 2 us,
+ * 1 ns for every 1000 bytes that they take and give, and, for ops with SHOAL_OP_COMPUTE, which count as matrix
+ * products, 1 ns for every 100,000 operations. Views, waits and nodes that are not calls take no time.
  */
 uint64_t graph_estimate_ns(const struct shoal_node *node);
 

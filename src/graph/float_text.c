@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The C library rounds in both directions; only digits and exponents are exchanged with it, never a decimal point, which
- * depends on the locale.
+ * The C library converts and rounds. Numbers pass to and from it as digits and an exponent, without a decimal point,
+ * which depends on the locale.
  */
 #include "graph/float_text.h"
 
@@ -14,9 +14,9 @@
 #include "kernel/kernel.h"
 
 #define MAX_DIGITS 17
-#define EXPONENT_LIMIT 100000 /* larger ones are infinity or zero, with as many digits as are read */
+#define EXPONENT_LIMIT 100000 /* with larger exponents a number is infinity or zero, whatever its digits */
 
-/* Numbers whose first digit stands between these powers of ten are written without an exponent. */
+/* Numbers whose exponent is in this range are written without it. */
 #define MIN_PLAIN_EXPONENT (-5)
 #define MAX_PLAIN_EXPONENT 15
 
@@ -50,7 +50,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The exponent at `text`, all of which must be one; cut to the limit. */
+/* Reads an exponent, which must reach to `end`; limits its size. */
 static bool read_exponent(const char *text, const char *end, long *exponent_out)
 {
     bool is_negative = text < end && *text == '-';
@@ -113,7 +113,7 @@ enum float_text_result float_text_read(shoal_dtype dtype, const char *text, size
 
 /* Writing ---------------------------------------------------------------------------------------------- */
 
-/* The number rounded to that many digits; whether it reads back as the same. */
+/* Rounds the number to that many digits. Returns whether it reads back as the same value. */
 static bool try_digits(struct decimal *decimal, shoal_dtype dtype, double value, int n_digits)
 {
     char printed[FLOAT_TEXT_BYTES];
@@ -161,7 +161,7 @@ const char *float_text_write(char text[FLOAT_TEXT_BYTES], shoal_dtype dtype, dou
         memcpy(to, "inf", sizeof "inf");
         return text;
     }
-    /* Fewer digits are never nearer: when these do not do, no fewer do. */
+    /* If 15 digits are not enough, fewer are not either. */
     int n_digits = try_digits(&decimal, dtype, value, MAX_DIGITS - 2) ? 1 : MAX_DIGITS - 1;
     while (!try_digits(&decimal, dtype, value, n_digits) && n_digits < MAX_DIGITS) {
         n_digits++;

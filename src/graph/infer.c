@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a call gives: the op's own meta function says so, on tensors of the meta device, through the dispatcher, which checks
- * arguments as it does for a call that runs. So a graph and a program never disagree about a shape, a view or an error.
+ * Infers the values of a call. The op's own meta function computes them, on tensors of the meta device, through the
+ * dispatcher, which checks arguments as it does for a call that runs. So a graph and a program always agree about
+ * shapes, views and errors.
  *
- * It happens in a scope of its own, without tracer and tape. Boxed lists live in that scope, and so does what calls give until
- * it is referenced. Most calls need none of that: those of built-in ops, with arguments of the meta device that are the same on
- * all ranks. They go straight to the meta function; or, as the commonest views, to a rule that says the same (graph/infer_view.h).
+ * This happens in a scope of its own, without tracer and tape. Boxed lists, and the values until they are referenced,
+ * live in that scope. Most calls need no scope: those of built-in ops whose arguments are on the meta device and are
+ * the same on all ranks. They go directly to the meta function, or, for the most common views, to a rule that gives the
+ * same (graph/infer_view.h).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,11 +28,11 @@
 
 /* Boxing ----------------------------------------------------------------------------------------------- */
 
-/* For which rank. A graph is one for all ranks: what it gives must not depend on the rank. So any rank would do, and the first
-   one is taken; infer_alike tries others as well. */
+/* An inference for one rank. A graph is the same on all ranks, so shapes must not depend on the rank. The first rank is
+   taken, and infer_alike compares others with it. */
 struct inference {
     struct shoal_graph *graph;
-    int64_t rank;     /* LAST_RANK: the last one */
+    int64_t rank;     /* LAST_RANK: the last one of each group */
     bool needs_scope; /* set by infer_meta */
 };
 
@@ -40,7 +42,7 @@ static shoal_status infer_one(void *context, const shoal_node *node, shoal_tenso
     return twins_tensor(inference->graph, node->values[0], tensor_out);
 }
 
-/* Without a scope there can be no twin. */
+/* Twins of constants need a scope, so this sets needs_scope for a constant. */
 static shoal_status infer_meta(void *context, const shoal_node *node, shoal_tensor **tensor_out)
 {
     struct inference *inference = context;
@@ -80,7 +82,7 @@ static struct boxing boxing_of(struct inference *inference)
 
 /* Calling ---------------------------------------------------------------------------------------------- */
 
-/* Where nobody sends to a rank it gets no rows, which depends on the rank although no argument does. */
+/* If nobody sends to a rank, it gets no rows: the shape depends on the rank, although no argument does. */
 static shoal_status check_permutation(const shoal_op *op, const shoal_value *values)
 {
     if (op->index != OP_permute_tensor) {
@@ -109,7 +111,7 @@ static shoal_tensor *result_at(const shoal_value *result, size_t index)
     return result->kind == SHOAL_VALUE_TENSOR ? result->as.tensor : result->as.tensors[index];
 }
 
-/* Two ranks see the same shapes; where in a storage may differ. */
+/* Whether two ranks get the same dtype, shape and strides. The offset in the storage may differ. */
 static bool is_alike(const shoal_tensor *a, const shoal_tensor *b)
 {
     const struct layout *left = &a->layout;
@@ -132,7 +134,7 @@ static void find_memory(void *context, struct shoal_node *node)
     }
 }
 
-/* Two ranks look at the same storage: what a graph says of memory holds for all of them. New memory is no argument's. */
+/* Whether two ranks get the same storage of an argument, or both new memory. */
 static bool is_same_memory(const shoal_tensor *a, const shoal_tensor *b, const shoal_arg *args, size_t n_args)
 {
     struct memory_search searches[2] = {{.storage = a->storage}, {.storage = b->storage}};
@@ -143,7 +145,7 @@ static bool is_same_memory(const shoal_tensor *a, const shoal_tensor *b, const s
     return !searches[0].is_there && !searches[1].is_there;
 }
 
-/* A call, and what the first rank gives. */
+/* A call, and its result on the first rank. */
 struct comparison {
     struct shoal_graph *graph;
     const shoal_op *op;
@@ -193,8 +195,8 @@ static shoal_status compare_rank(const struct comparison *comparison, int64_t ra
     return compare_tensors(comparison, &other, name);
 }
 
-/* As on the first rank, and as on the last one, where an argument depends on the rank. Which item of a list is taken may be the
-   same on both, and another one between them: all are looked at. */
+/* Infers the values on the first rank. If an argument depends on the rank, compares them with those on the last rank;
+   if it is the index of a getitem, with those on all ranks, because any item may differ from the others. */
 static shoal_status infer_alike(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args,
                                 size_t n_args, shoal_value *result_out)
 {
@@ -216,7 +218,7 @@ static shoal_status infer_alike(struct shoal_graph *graph, const shoal_op *op, c
     return SHOAL_OK;
 }
 
-/* References on what the call gave, which would end with the scope. */
+/* Takes references to the results, which would end with the scope. */
 static shoal_status take(struct shoal_graph *graph, const shoal_value *result, shoal_tensor ***values_out)
 {
     shoal_tensor **values = NULL;
@@ -235,7 +237,7 @@ static shoal_status take(struct shoal_graph *graph, const shoal_value *result, s
 
 /* Without a scope -------------------------------------------------------------------------------------- */
 
-/* What the call gave, in an array of the graph; the references go along. */
+/* Moves the results, with their references, to an array in the graph's arena. */
 static shoal_status take_outputs(struct shoal_graph *graph, const shoal_op_call_context *call,
                                  shoal_tensor ***values_out)
 {
@@ -251,7 +253,7 @@ static shoal_status take_outputs(struct shoal_graph *graph, const shoal_op_call_
     return values ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }
 
-/* *needs_scope_out: nothing was done, and it takes a scope to do it. */
+/* Infers without a scope. *needs_scope_out: it could not, and did nothing. */
 static shoal_status infer_directly(struct shoal_graph *graph, struct arena *lists, const shoal_op *op,
                                    const shoal_arg *args, size_t n_args, shoal_tensor ***values_out,
                                    size_t *n_values_out, bool *needs_scope_out)
@@ -290,7 +292,7 @@ static shoal_status infer_in_scope(struct shoal_graph *graph, const shoal_op *op
         status = take(graph, &result, &values);
     }
     if (status != SHOAL_OK) {
-        (void)scope_fail(status); /* which keeps the text while the scope ends */
+        (void)scope_fail(status); /* keeps the text while the scope ends */
     }
     size_t n_values = result.count;
     status = shoal_scope_end();
@@ -306,7 +308,7 @@ static shoal_status infer_in_scope(struct shoal_graph *graph, const shoal_op *op
     return SHOAL_OK;
 }
 
-/* *values_out is NULL when there is no rule for it. */
+/* *values_out is NULL if there is no rule for the call. */
 static shoal_status infer_by_rule(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args,
                                   shoal_tensor ***values_out)
 {

@@ -5,8 +5,9 @@
 #include "tensor/handle.h"
 #include "tensor/tensor.h"
 
-/* A tensor of more than one element without gaps: any shape of as many elements is a view of it, whose strides are those of a
-   new tensor. (Of one element, or none, the meta functions keep strides that nobody walks.) NULL: it is another one. */
+/* Returns the tensor of an argument if it is contiguous and has more than one element; otherwise NULL. Any shape with
+   as many elements is then a view of it, with the strides of a new tensor. (With one element or none, meta functions
+   keep strides that do not matter.) */
 static shoal_tensor *find_dense(const shoal_arg *arg)
 {
     const struct shoal_node *node = arg->kind == SHOAL_ARG_NODE ? arg->as.node : NULL;
@@ -22,7 +23,7 @@ static bool is_int(const shoal_arg *arg, int64_t value)
     return arg->kind == SHOAL_ARG_INT && arg->as.integer == value;
 }
 
-/* Sizes that are all given, and make up so many elements. */
+/* Reads a shape. False: a size is not a fixed number, or they do not make up `count` elements. */
 static bool read_shape(const shoal_arg *arg, int64_t count, int64_t *shape)
 {
     int64_t product = 1;

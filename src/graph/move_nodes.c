@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Moves several nodes to one place, after a check that the graph computes the same there. Each constraint (graph/constraints.h)
- * says that one node stays before another: of those with a moved node in it, none may be broken.
+ * Moves several nodes to one place, after checking that the graph still computes the same. Each constraint
+ * (graph/constraints.h) says that one node must stay before another. No constraint of a moved node may be broken.
  */
 #include "base/error.h"
 #include "base/mem.h"
@@ -18,7 +18,8 @@ struct move {
     shoal_insert_point where;
     uint32_t *places; /* by id: place among the moved nodes, counted from 1; 0: it is not moved */
     struct constraints constraints;
-    uint32_t border; /* other nodes with smaller numbers stand before the moved ones */
+    uint32_t
+        border; /* of the nodes that do not move, those with smaller numbers will be before the moved ones */
 };
 
 static shoal_status check_node(const struct move *move, const struct shoal_node *node)
@@ -64,7 +65,7 @@ static shoal_status refuse(const struct shoal_node *before, const struct shoal_n
                      behind->name);
 }
 
-/* Whether `before` stands before `behind` afterwards; one of them at least is moved. */
+/* Whether `before` will be before `behind` after the move. At least one of them is moved. */
 static bool is_kept(const struct move *move, uint32_t before, uint32_t behind)
 {
     uint32_t before_place = move->places[move->constraints.nodes[before]->id];

@@ -6,7 +6,7 @@
 #include "graph/storage_map.h"
 #include "tensor/scope.h"
 
-/* References of both are ours: an address that is a key must not be another storage's one day. */
+/* Has a reference to both: the address of `real` is a key, and must not become that of another storage. */
 struct twin {
     struct storage *real;
     struct storage *meta;

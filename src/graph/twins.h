@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The storages of constants, on the meta device. A constant has a tensor with data, but what calls give is worked out
- * on the meta device. There a constant is looked at through a twin of its storage: one for each, however many constants
- * and calls look at it, so that views of a constant share a storage with each other.
+ * Twins: the storages of constants on the meta device. A constant has a tensor with data, but values of calls are
+ * inferred on the meta device. There, a twin on the meta device is used in place of the constant's storage. Each
+ * storage has one twin, so all views of it share a storage there, too.
  */
 #ifndef GRAPH_TWINS_H
 #define GRAPH_TWINS_H
@@ -10,10 +10,11 @@
 #include "graph/graph.h"
 #include "tensor/tensor.h"
 
-/* A tensor of the meta device like `tensor`: itself, or one of the innermost scope over the twin of its storage. */
+/* Gives `tensor` itself if it is on the meta device; otherwise a tensor like it over the twin of its storage, which the
+   innermost scope owns. */
 shoal_status twins_tensor(struct shoal_graph *graph, shoal_tensor *tensor, shoal_tensor **twin_out);
 
-/* The storage that stands for this one in what calls give: its twin if it has one, otherwise itself. */
+/* Returns the twin of a storage; if it has none, the storage itself. */
 const struct storage *twins_find(const struct shoal_graph *graph, const struct storage *storage);
 
 #endif
