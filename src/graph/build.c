@@ -16,7 +16,7 @@ static void unref_all(shoal_tensor *const *tensors, size_t n_tensors)
     }
 }
 
-/* Adds a node whose values are ours, and lets go of them if that fails. */
+/* Adds a node, and drops the references to its values if that fails. */
 static shoal_status add(struct shoal_graph *graph, const struct node_spec *spec, struct shoal_node **node_out)
 {
     shoal_status status = graph_add(graph, spec, node_out);
@@ -79,7 +79,7 @@ shoal_status shoal_graph_constant(shoal_graph *graph, const char *name, shoal_te
 
 /* Calls ------------------------------------------------------------------------------------------------ */
 
-/* `is_checked`: nodes and groups are those of the graph. */
+/* is_checked: nodes and groups are known to belong to the graph. */
 static shoal_status add_call(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args,
                              size_t n_args, bool is_checked, const char *name, struct shoal_node **node_out)
 {
@@ -145,7 +145,7 @@ static shoal_status create_all_like(shoal_tensor *const *models, size_t n_models
     return SHOAL_OK;
 }
 
-/* `spec` has everything but values, of which `models` are models. */
+/* Adds an opaque call. `spec` has everything but values, which get the shapes of `models`. */
 static shoal_status add_opaque(struct shoal_graph *graph, struct node_spec *spec, shoal_tensor *const *models,
                                struct shoal_node **node_out)
 {

@@ -52,8 +52,7 @@ struct capture_storage {
     struct capture_given base; /* the whole storage in this epoch */
     /* The base must not be written in place: another storage has the same base, or it is a constant. */
     bool is_shared;
-    size_t
-        input; /* index of the input of shoal_capture (CAPTURE_GIVEN) or of the placeholder (CAPTURE_INPUT) */
+    size_t input;     /* index of the input (CAPTURE_GIVEN) or of the placeholder (CAPTURE_INPUT) */
     size_t n_flights; /* how many of capture.flights are on this storage */
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Changing nodes. What can fail comes first; then everything changes at once. */
+/* Changes nodes. Everything that can fail comes first; then all changes are made at once. */
 #include <string.h>
 
 #include "base/error.h"
@@ -12,7 +12,7 @@
 #include "graph/observer.h"
 #include "graph/order.h"
 
-/* A node that a call was given. */
+/* Checks a node that was passed to a call. */
 static shoal_status check_node(const char *argument, const struct shoal_node *node)
 {
     if (!node) {
@@ -40,7 +40,7 @@ static shoal_status finish(const char *call, shoal_status status)
 
 /* Arguments -------------------------------------------------------------------------------------------- */
 
-/* By the kind of the node; complete ones of an op are put into `complete`. */
+/* Checks the arguments for the kind of node. For an op, they are completed in `complete`. */
 static shoal_status check_args(const struct shoal_node *node, const shoal_arg **args, size_t *n_args,
                                shoal_arg complete[OP_MAX_PARAMS])
 {
@@ -91,17 +91,17 @@ shoal_status shoal_node_set_args(shoal_node *node, const shoal_arg *args, size_t
 
 /* Replacing -------------------------------------------------------------------------------------------- */
 
-/* A replacement under way. `old` becomes `other` in the arguments at once, and back again if something fails. */
+/* A replacement. `old` is replaced by `other` in the arguments at once, and put back if something fails. */
 struct replacement {
     struct shoal_node *old;
     struct shoal_node *other;
-    struct edit *edits; /* a user each */
+    struct edit *edits; /* one for each user */
     size_t n_edits;
     struct args_places places;
     struct arena scratch;
 };
 
-/* The users that the filter accepts, and where they use `old`; there is room for all users. */
+/* Finds the users that the filter accepts, and where they use `old`. `edits` has room for all users. */
 static shoal_status find_users(struct replacement *replacement, shoal_node_filter filter, void *context)
 {
     struct edit *edits = replacement->edits;
@@ -133,7 +133,7 @@ static void put_into_places(const struct args_places *places, struct shoal_node 
     }
 }
 
-/* With arguments that are replaced already. */
+/* Applies the edits. The arguments have been replaced already. */
 static shoal_status apply_edits(struct replacement *replacement)
 {
     struct shoal_node *old = replacement->old;
@@ -230,7 +230,7 @@ static shoal_status fail_used(const struct shoal_node *node)
                      node->n_users == 1 ? "" : "s", names);
 }
 
-/* The insertion point goes to where it would have been without the node. */
+/* Moves the insertion point away from a node that is erased, to between the same neighbours. */
 static void move_point_from(const struct shoal_node *node)
 {
     shoal_insert_point *point = &node->graph->point;

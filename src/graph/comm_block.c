@@ -33,9 +33,8 @@ static bool is_wait(const struct shoal_node *node)
 
 struct builder {
     struct shoal_node *start;
-    uint64_t stamp; /* which all members have */
-    struct shoal_node *
-        *nodes; /* members, each once: the start, getitems of its list, waits, views of results */
+    uint64_t stamp;            /* which all members have */
+    struct shoal_node **nodes; /* members, each once: the start, getitems, waits, views of results */
     size_t n_nodes;
     size_t capacity;
     size_t first_wait;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Constants as text. Elements stand in row-major order, whatever the strides. Numbers are written so that they read back
- * exactly; where numbers cannot say it (a NaN with other bits, a bool that is neither 0 nor 1), bytes do.
+ * Constants as text. Elements are in row-major order, whatever the strides. Numbers are written so that they read back
+ * exactly. If numbers cannot express the data (a NaN with other bits, a bool that is neither 0 nor 1), bytes are
+ * written.
  */
 #include "graph/constant_text.h"
 
@@ -23,7 +24,7 @@ static shoal_dtype bits_dtype(shoal_dtype dtype)
     return dtype == SHOAL_BOOL ? SHOAL_U8 : dtype;
 }
 
-/* The floating dtype of which an element has one, or two; 0 for others. */
+/* Returns the floating dtype of which an element consists, of one or, if it is complex, two; 0: it is not floating. */
 static shoal_dtype part_dtype(shoal_dtype dtype)
 {
     if (dtype == SHOAL_C64) {
@@ -127,7 +128,7 @@ static void print_elements(struct writer *writer, shoal_dtype dtype, const unsig
     writer_add(writer, "]", 1);
 }
 
-/* How many elements a storage needs for the layout, and how many before its first one. */
+/* Computes how many elements a storage needs for the layout, and how many of them are before the first one. */
 static shoal_status measure(const struct layout *layout, int64_t *n_before_out, int64_t *n_elements_out)
 {
     int64_t first;
@@ -138,7 +139,7 @@ static shoal_status measure(const struct layout *layout, int64_t *n_before_out, 
     return SHOAL_OK;
 }
 
-/* SHOAL_ERR_UNSUPPORTED for elements that are so far apart that a few of them would need much memory. */
+/* SHOAL_ERR_UNSUPPORTED: strides are so large that a few elements would need much memory. */
 static shoal_status check_gaps(shoal_dtype dtype, const struct layout *layout, int64_t n_elements)
 {
     int64_t count;
@@ -152,7 +153,7 @@ static shoal_status check_gaps(shoal_dtype dtype, const struct layout *layout, i
     return SHOAL_OK;
 }
 
-/* Its elements in row-major order, in memory that the caller frees. */
+/* Copies the elements in row-major order to memory that the caller frees. */
 static shoal_status gather(const shoal_tensor *tensor, const void *data, void **copy_out)
 {
     int64_t n_before;
@@ -188,7 +189,7 @@ static shoal_status print_data(struct writer *writer, const shoal_tensor *tensor
     return SHOAL_OK;
 }
 
-/* All of the storage, and where in it the tensor begins. */
+/* Prints the whole storage, and where the tensor begins in it. */
 static shoal_status print_storage(struct writer *writer, const shoal_tensor *tensor)
 {
     struct storage *storage = tensor->storage;
@@ -235,7 +236,7 @@ static bool is_of_numbers(const struct lexer *lexer)
            (kind == TOKEN_MARK && strchr("(),-", *lexer->token.start) != NULL);
 }
 
-/* Behind "[". */
+/* Skips a list of numbers; the lexer is at "[". */
 static shoal_status skip_numbers(struct lexer *lexer, struct constant_text *text)
 {
     bool is_in_pair = false;
@@ -254,7 +255,7 @@ static shoal_status skip_numbers(struct lexer *lexer, struct constant_text *text
     return lexer_next(lexer);
 }
 
-/* "+ 4", which may be left out. */
+/* Reads an optional offset, "+ 4". */
 static shoal_status skip_offset(struct lexer *lexer, struct constant_text *text)
 {
     bool is_there;
@@ -269,7 +270,7 @@ static shoal_status skip_offset(struct lexer *lexer, struct constant_text *text)
     return lexer_next(lexer);
 }
 
-/* Behind "hex", "storage" or "of". */
+/* Skips "hex", "storage" or "of", and what follows. */
 static shoal_status skip_word(struct lexer *lexer, enum constant_data data, struct constant_text *text)
 {
     TRY(lexer_next(lexer));
@@ -300,7 +301,7 @@ shoal_status constant_text_skip(struct lexer *lexer, struct constant_text *text_
     return lexer_is_word(lexer, "of") ? skip_word(lexer, CONSTANT_OF, text_out) : SHOAL_OK;
 }
 
-/* inf, nan, or a number; the lexer goes behind it. */
+/* Reads inf, nan, or a number, and moves the lexer behind it. */
 static shoal_status read_float(struct lexer *lexer, shoal_dtype part, unsigned char *element)
 {
     bool is_negative;
@@ -319,7 +320,7 @@ static shoal_status read_float(struct lexer *lexer, shoal_dtype part, unsigned c
     return lexer_next(lexer);
 }
 
-/* The largest and the smallest (its magnitude) of an integer dtype. */
+/* Returns the largest number of an integer dtype. */
 static uint64_t largest(shoal_dtype dtype)
 {
     uint64_t bits = dtype_bytes(dtype) * 8;
@@ -383,7 +384,7 @@ static shoal_status read_numbers(const struct constant_text *text, shoal_dtype d
     return lexer_is_mark(&lexer, ']') ? SHOAL_OK : lexer_fail_expected(&lexer, "',' or ']'");
 }
 
-/* Whether there is as much data as the type wants: before memory is taken for it. */
+/* Checks that there is as much data as the type needs, before memory is allocated for it. */
 static shoal_status check_amount(const struct constant_text *text, const struct text_type *type, size_t count)
 {
     const struct token *token = &text->start.token;
@@ -400,7 +401,7 @@ static shoal_status check_amount(const struct constant_text *text, const struct 
     return SHOAL_OK;
 }
 
-/* The elements in row-major order, in memory that the caller frees. */
+/* Reads the elements, in row-major order, into memory that the caller frees. */
 static shoal_status read_elements(const struct constant_text *text, const struct text_type *type,
                                   size_t count, void **elements_out)
 {
@@ -419,7 +420,7 @@ static shoal_status read_elements(const struct constant_text *text, const struct
     return SHOAL_OK;
 }
 
-/* Over a storage with room for the strides; what belongs to no element is 0. */
+/* Makes a tensor with strides. Bytes of its storage that belong to no element are 0. */
 static shoal_status make_strided(const struct text_type *type, shoal_device device, shoal_tensor **tensor_out)
 {
     struct layout layout = type->layout;
@@ -454,7 +455,7 @@ shoal_status text_type_make(const struct text_type *type, shoal_device device, s
     return status == SHOAL_OK ? SHOAL_OK : lexer_fail_at(&type->token, status);
 }
 
-/* Writes the elements, which stand in row-major order, into the tensor. */
+/* Writes elements, which are in row-major order, into the tensor. */
 static shoal_status scatter(shoal_tensor *tensor, const void *elements)
 {
     int64_t strides[SHOAL_MAX_DIMS];
@@ -471,7 +472,7 @@ static shoal_status scatter(shoal_tensor *tensor, const void *elements)
     return SHOAL_OK;
 }
 
-/* Numbers or hexadecimal digits of the elements, in a storage of their own. */
+/* Makes a tensor with a storage of its own, from numbers or hexadecimal digits. */
 static shoal_status read_alone(const struct constant_text *text, const struct text_type *type,
                                shoal_tensor **tensor_out)
 {
@@ -494,7 +495,7 @@ static shoal_status read_alone(const struct constant_text *text, const struct te
     return status;
 }
 
-/* A view of the storage of `base`. */
+/* Makes a view of the storage of `base`. */
 static shoal_status view(const struct constant_text *text, shoal_tensor *base, const struct text_type *type,
                          shoal_tensor **tensor_out)
 {
@@ -504,7 +505,7 @@ static shoal_status view(const struct constant_text *text, shoal_tensor *base, c
     return status == SHOAL_OK ? SHOAL_OK : lexer_fail_at(&type->token, status);
 }
 
-/* A tensor of bytes that are all of the storage, or of so many. */
+/* Makes a tensor of bytes that covers the storage, with its data or, for CONSTANT_STORAGE_SIZE, without. */
 static shoal_status read_storage(const struct constant_text *text, shoal_tensor **base_out)
 {
     const struct token *token = &text->start.token;

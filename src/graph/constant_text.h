@@ -13,10 +13,10 @@
 #include "shoal/tensor.h"
 #include "tensor/layout.h"
 
-/* Up to so many elements are written as numbers, more as bytes in hexadecimal digits. */
+/* Up to so many elements are written as numbers; more are written as bytes in hexadecimal digits. */
 #define CONSTANT_TEXT_MAX_NUMBERS 64
 
-/* Between the elements of a tensor with strides there may be so many bytes that belong to none. */
+/* The storage of a tensor with strides may have at most so many bytes that belong to no element. */
 #define CONSTANT_TEXT_MAX_GAP_BYTES ((size_t)1 << 26)
 
 /* A type as it is written. The layout's offset is 0. */
@@ -27,34 +27,34 @@ struct text_type {
     bool has_strides;
 };
 
-/* A tensor like that, contents undefined: one reference, the caller's. */
+/* Makes a tensor of that type, with undefined contents. The caller gets a reference. */
 shoal_status text_type_make(const struct text_type *type, shoal_device device, shoal_tensor **tensor_out);
 
-/* " [1.5, 2.0]", " hex \"...\"", " storage \"...\" + 4" or " of %w + 4" where others look at the storage too, or
-   nothing for a constant without data. The writer gets what fails. */
+/* Prints the data of a constant: " [1.5, 2.0]" or " hex \"...\""; " storage \"...\" + 4" or " of %w + 4" if other
+   constants have the same storage; nothing if it has no data. A failure is kept in the writer. */
 void constant_text_print(struct writer *writer, const shoal_node *node, struct sharers sharers);
 
 enum constant_data {
-    CONSTANT_SHAPE, /* there is none */
+    CONSTANT_SHAPE, /* no data */
     CONSTANT_NUMBERS,
     CONSTANT_HEX,
     CONSTANT_STORAGE,      /* all bytes of the storage */
-    CONSTANT_STORAGE_SIZE, /* how many they would be */
+    CONSTANT_STORAGE_SIZE, /* the size of a storage without data */
     CONSTANT_OF            /* the storage of another constant */
 };
 
-/* What stands between "constant" and ":": the data, which can only be read once the type is known. */
+/* The text between "constant" and ":", which can only be read when the type is known. */
 struct constant_text {
     enum constant_data data;
-    struct lexer start; /* on its first token, behind "[" or a word */
+    struct lexer start; /* at the first token of the data, after "[" or a word */
     size_t n_numbers;
     uint64_t n_storage_bytes;
     uint64_t offset; /* in the storage, in elements */
 };
 
-/* Goes behind the data. */
+/* Skips the data, and notes where it begins. */
 shoal_status constant_text_skip(struct lexer *lexer, struct constant_text *text_out);
-/* The tensor: one reference, the caller's. `of` is the tensor of the other constant, where there is one. */
+/* Makes the tensor; the caller gets a reference. `of` is the tensor of the other constant, for CONSTANT_OF. */
 shoal_status constant_text_read(const struct constant_text *text, shoal_tensor *of,
                                 const struct text_type *type, shoal_tensor **tensor_out);
 

@@ -229,8 +229,7 @@ static shoal_status sort_pairs(const struct walk *walk, bool is_behind, uint32_t
     for (uint32_t i = 0; i < n_nodes; i++) {
         first[i + 1] += first[i];
     }
-    for (size_t i = walk->n_pairs;
-         i-- > 0;) { /* when it is done, first[k + 1] is where the list of k begins */
+    for (size_t i = walk->n_pairs; i-- > 0;) { /* afterwards first[k + 1] is where the list of k begins */
         const struct pair *pair = &walk->pairs[i];
         uint32_t owner = is_behind ? pair->before : pair->behind;
         list[--first[owner + 1]] = is_behind ? pair->behind : pair->before;

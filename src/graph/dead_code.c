@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls and constants that nobody uses and that do nothing besides giving a value (graph/effects.h). Waits have an
- * effect, so they and the starts that they wait for stay; a start without a wait goes, unless it writes in place.
+ * Removes calls and constants that have no users and no effects (graph/effects.h). Waits have an effect, so they stay,
+ * and so do the starts that they wait for. A start without a wait is removed, unless it writes in place or has another
+ * side effect.
  */
 #include <stddef.h>
 
@@ -30,7 +31,7 @@ shoal_status shoal_graph_remove_dead(shoal_graph *graph, size_t *n_erased_out)
 shoal_status graph_remove_dead(struct shoal_graph *graph, size_t *n_erased_out)
 {
     size_t n_erased = 0;
-    /* Backwards, so that what only a dead node used is seen after it. */
+    /* Backwards, so that a node that only dead nodes use is visited after them. */
     struct shoal_node *prev;
     for (struct shoal_node *node = graph->last; node; node = prev) {
         prev = node->prev;

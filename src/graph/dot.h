@@ -8,7 +8,7 @@
 
 #include "shoal/graph.h"
 
-/* shoal_graph_print_dot, nodes with is_marked[id] in yellow; ids from n_marks on are not marked. */
+/* Like shoal_graph_print_dot, but nodes with is_marked[id] are yellow. Ids from n_marks on are not marked. */
 shoal_status graph_print_dot_marked(const shoal_graph *graph, const bool *is_marked, size_t n_marks,
                                     shoal_graph_write write, void *context);
 

@@ -65,8 +65,7 @@ struct node_state {
 struct walk {
     const struct shoal_graph *graph;
     struct effects *effects;
-    uint32_t
-        *slots; /* a hash table by address: number of the storage + 1; a power of two, at most half in use */
+    uint32_t *slots; /* a hash table by address: number of the storage + 1; at most half in use */
     size_t n_slots;
     struct storage_state *storages; /* by number */
     size_t storages_capacity;

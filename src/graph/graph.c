@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Graphs: making and freeing them, the insertion point, and putting a node there. */
+/* Makes and frees graphs, keeps the insertion point, and adds nodes there. */
 #include "graph/graph.h"
 
 #include "base/error.h"
@@ -85,7 +85,7 @@ shoal_status shoal_graph_set_insert_point(shoal_graph *graph, shoal_insert_point
     return SHOAL_OK;
 }
 
-/* The node behind which the next one goes; NULL: it will be the first. */
+/* Returns the node after which the new one is inserted; NULL: it becomes the first. */
 static struct shoal_node *find_place(const struct shoal_graph *graph, const struct node_spec *spec)
 {
     const shoal_insert_point *point = &graph->point;
@@ -133,7 +133,7 @@ static shoal_status copy_values(struct shoal_graph *graph, const struct node_spe
     return SHOAL_OK;
 }
 
-/* Everything that can fail. */
+/* Does everything that can fail. */
 static shoal_status prepare(struct shoal_graph *graph, const struct node_spec *spec,
                             struct shoal_node **node_out, struct uses *uses_out)
 {

@@ -39,8 +39,7 @@ struct shoal_node {
     alignas(MEM_DATA_ALIGNMENT) struct shoal_node *next;
     struct shoal_node *prev;
     uint64_t order;
-    uint32_t
-        id; /* counts the nodes of the graph in the order in which they were made; passes index tables by it */
+    uint32_t id;  /* counts the nodes of the graph in the order in which they were made */
     uint8_t kind; /* shoal_node_kind */
     bool is_erased;
     bool is_list;
@@ -94,9 +93,8 @@ struct shoal_graph {
     struct slab shapes; /* of values on the meta device */
     struct shoal_node *first;
     struct shoal_node *last;
-    struct shoal_node *output; /* NULL: none yet */
-    const struct shoal_node
-        *last_placed; /* the node that was put into the list last; for graph/order.c only */
+    struct shoal_node *output;            /* NULL: none yet */
+    const struct shoal_node *last_placed; /* the node that was inserted last; for graph/order.c only */
     size_t n_nodes;
     uint32_t n_ids; /* nodes made so far, including erased ones: the size of a table by id */
     uint64_t stamp; /* counts walks (shoal_node.stamp) */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of groups that a graph's calls name. */
+/* The table of groups of a graph. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum {
     FIRST_SLOTS = 8
 };
 
-/* Where the group of that name is, or would go. There is a free slot. */
+/* Returns the slot of a group, or the free slot where it would be. There is always a free slot. */
 static struct graph_group **find_slot(struct graph_group **slots, size_t n_slots, const char *name,
                                       uint64_t hash)
 {
@@ -37,7 +37,7 @@ const struct graph_group *graph_find_group(const struct shoal_graph *graph, cons
                                : NULL;
 }
 
-/* Room for one more. */
+/* Makes room for one more group. */
 static shoal_status reserve(struct shoal_graph *graph)
 {
     if (2 * (graph->n_groups + 1) <= graph->n_group_slots) {
@@ -80,7 +80,7 @@ static int compare_ranks(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* `sorted` has room for all of them. */
+/* Checks the ranks. `sorted` has room for all of them. */
 static shoal_status check_ranks(const int *ranks, size_t n_ranks, int *sorted)
 {
     memcpy(sorted, ranks, n_ranks * sizeof(sorted[0]));

@@ -17,7 +17,7 @@ static const char marks[] = "()[]{},:=*+-";
 
 /* Errors ----------------------------------------------------------------------------------------------- */
 
-/* In characters, from 1: bytes that continue a character of UTF-8 do not count. */
+/* Returns the column in characters, from 1: continuation bytes of UTF-8 do not count. */
 static size_t column_of(const struct token *token)
 {
     size_t column = 1;
@@ -100,7 +100,7 @@ static void scan_name(struct lexer *lexer)
     }
 }
 
-/* 12, 1.5, 1e-7, 0x7f: a sign belongs to it behind an "e" that is no hexadecimal digit. */
+/* Scans 12, 1.5, 1e-7 or 0x7f. A sign belongs to the number only after an "e" that is not a hexadecimal digit. */
 static void scan_number(struct lexer *lexer)
 {
     const char *start = lexer->at;
@@ -115,7 +115,7 @@ static void scan_number(struct lexer *lexer)
     }
 }
 
-/* From its first quote to behind its last. */
+/* Scans a string, with its quotes. */
 static shoal_status scan_string(struct lexer *lexer)
 {
     for (lexer->at++; lexer->at < lexer->end; lexer->at++) {
@@ -221,7 +221,7 @@ shoal_status lexer_accept(struct lexer *lexer, char mark, bool *is_there_out)
     return *is_there_out ? lexer_next(lexer) : SHOAL_OK;
 }
 
-/* What tokens say -------------------------------------------------------------------------------------- */
+/* Contents of tokens ----------------------------------------------------------------------------------- */
 
 static int hex_digit(char c)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The words of graph text (docs/graph.md), and errors that say where they stand. */
+/* The tokens of graph text (docs/graph.md), and errors with their line and column. */
 #ifndef GRAPH_LEXER_H
 #define GRAPH_LEXER_H
 
@@ -15,7 +15,7 @@ enum token_kind {
     TOKEN_WORD,   /* add, f32, placeholder */
     TOKEN_NODE,   /* %x */
     TOKEN_GROUP,  /* @shard */
-    TOKEN_NUMBER, /* begins with a digit; not looked at closer */
+    TOKEN_NUMBER, /* begins with a digit; not checked further */
     TOKEN_STRING, /* "..." with its quotes */
     TOKEN_MARK    /* one character of ( ) [ ] { } , : = * + - */
 };
@@ -36,16 +36,16 @@ struct lexer {
     const char *line_start;
 };
 
-/* Stands on the first token. */
+/* Begins at the first token. */
 shoal_status lexer_begin(struct lexer *lexer, const char *text, size_t bytes);
 shoal_status lexer_next(struct lexer *lexer);
 
 bool lexer_is_mark(const struct lexer *lexer, char mark);
 bool lexer_is_word(const struct lexer *lexer, const char *word);
 
-/* Goes on behind that mark; an error where there is another token. */
+/* Skips that mark; any other token is an error. */
 shoal_status lexer_expect(struct lexer *lexer, char mark);
-/* Goes on behind that mark if it is there. */
+/* Skips that mark if it is there. */
 shoal_status lexer_accept(struct lexer *lexer, char mark, bool *is_there_out);
 
 /* SHOAL_ERR_INVALID, "line 3, column 14: ...". */
@@ -53,26 +53,27 @@ shoal_status lexer_fail(const struct token *token, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* "line 3, column 14: expected EXPECTED, found ...", about the current token. */
 shoal_status lexer_fail_expected(const struct lexer *lexer, const char *expected);
-/* Puts line and column in front of the error text there is. */
+/* Puts line and column in front of the current error text. */
 void lexer_add_place(const struct token *token);
 
-/* The same for what somebody else has said: SHOAL_ERR_INVALID, or SHOAL_ERR_NO_MEMORY where that was the cause. */
+/* Puts line and column in front of the error of another call, whose status is given. Returns SHOAL_ERR_NO_MEMORY if it
+   was that, otherwise SHOAL_ERR_INVALID. */
 static inline shoal_status lexer_fail_at(const struct token *token, shoal_status status)
 {
     lexer_add_place(token);
     return status == SHOAL_ERR_NO_MEMORY ? status : SHOAL_ERR_INVALID;
 }
 
-/* What a string, name or word says, as a string; at most two times token->length bytes. */
+/* Copies the text of a string, name or word, with escapes resolved; needs at most 2 * token->length bytes. */
 shoal_status lexer_copy(const struct token *token, char *to, size_t *bytes_out);
 
-/* An integer without a sign that is not larger than `most`. */
+/* Reads an integer without a sign that is not larger than `most`. */
 shoal_status lexer_integer(const struct token *token, uint64_t most, uint64_t *number_out);
-/* A number without a sign as a value of a floating dtype; integers are numbers too. */
+/* Reads a number without a sign, also an integer, as a value of a floating dtype. */
 shoal_status lexer_float(const struct token *token, shoal_dtype dtype, double *value_out);
-/* The bits of a NaN: "0x7ff8000000000001". */
+/* Reads the bits of a NaN: "0x7ff8000000000001". */
 shoal_status lexer_nan_bits(const struct token *token, uint64_t *bits_out);
-/* The bytes of a string of hexadecimal digits: half as many as digits. */
+/* Reads a string of hexadecimal digits as bytes, half as many as digits. */
 shoal_status lexer_hex(const struct token *token, unsigned char *bytes);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The profile is a tree of numbers over the nodes in their order (graph/range_tree.h), with an item in front of the first node and
- * one behind the last. A storage adds its bytes to the items from its first to its last. Which node uses it last is on top of a
- * heap of its users. To move a node is to take away what the storages add that it uses, and to add that again when it has moved.
+ * The profile is a tree of numbers (graph/range_tree.h) with an item for each node, in program order, one item before
+ * the first node and one after the last. Each storage adds its bytes to the items during which it is in use. The users
+ * of a storage are a heap with the last one on top. To move a node, the bytes of the storages that it uses are
+ * subtracted, and added again after the move.
  */
 #include "graph/memory.h"
 
@@ -22,14 +23,14 @@
 struct use {
     struct shoal_node *node;
     uint32_t storage;
-    uint32_t at; /* where it is in the heap of the storage */
+    uint32_t at; /* its place in the heap of the storage */
 };
 
 struct storage_life {
     int64_t bytes;
-    uint32_t first;      /* the item */
-    bool is_kept;        /* to the end */
-    uint32_t first_user; /* in `users` */
+    uint32_t first;      /* the item from which on it is in use */
+    bool is_kept;        /* it is in use to the end */
+    uint32_t first_user; /* where its heap begins in `users` */
     uint32_t n_users;
 };
 
@@ -37,16 +38,16 @@ struct memory_profile {
     struct range_tree tree;
     uint32_t behind_all;       /* the last item */
     uint32_t *item;            /* by id */
-    struct shoal_node **nodes; /* by item; NULL for the two that are none */
-    uint32_t *first_use;       /* by item, and one more */
-    struct use *uses;          /* by item */
+    struct shoal_node **nodes; /* by item; NULL for the first and the last item */
+    uint32_t *first_use;       /* by item: where its uses begin; and one more */
+    struct use *uses;          /* of all items, one item after the other */
     size_t n_uses;
     size_t uses_capacity;
     struct storage_life *storages;
     size_t n_storages;
     size_t storages_capacity;
-    uint32_t *users; /* indices of uses, by storage: heaps, the last node on top */
-    int64_t *freed;  /* by item: bytes of the storages that it uses last */
+    uint32_t *users; /* for each storage a heap of indices of uses, with the last node on top */
+    int64_t *freed;  /* by item: bytes of the storages whose last user it is */
 };
 
 /* Users of a storage ------------------------------------------------------------------------------------ */
@@ -62,7 +63,7 @@ static void put(struct memory_profile *profile, uint32_t *users, uint32_t at, ui
     profile->uses[use].at = at;
 }
 
-/* Brings a use whose node has moved to where it belongs. */
+/* Restores the heap after the node of a use has moved. */
 static void sift(struct memory_profile *profile, uint32_t use)
 {
     const struct storage_life *storage = &profile->storages[profile->uses[use].storage];
@@ -86,7 +87,7 @@ static void sift(struct memory_profile *profile, uint32_t use)
     put(profile, users, at, use);
 }
 
-/* Adds what a storage adds to the items, or takes it away. */
+/* Adds the bytes of a storage to the items during which it is in use, or subtracts them. */
 static void add_storage(struct memory_profile *profile, uint32_t number, int sign)
 {
     const struct storage_life *storage = &profile->storages[number];
@@ -107,9 +108,9 @@ struct builder {
     const struct shoal_graph *graph;
     const struct effects *effects;
     struct storage_map numbers;
-    uint32_t *used_by; /* by storage: the last item that uses it */
+    uint32_t *used_by; /* by storage: the last item so far that uses it */
     size_t used_by_capacity;
-    int64_t bytes; /* of all storages: what the profile counts with never overflows */
+    int64_t bytes; /* of all storages; checked, so that the profile cannot overflow */
 };
 
 static shoal_status add_use(struct builder *builder, struct shoal_node *node, size_t storage)
@@ -136,7 +137,7 @@ static bool is_kept(const struct shoal_node *node)
            (node->kind == SHOAL_NODE_PLACEHOLDER && strncmp(node->name, "primals", 7) == 0);
 }
 
-/* Storages get the numbers that effects give them: in the order in which the list comes to them. */
+/* Storages get the same numbers as in effects, in the order in which they first appear in the list. */
 static shoal_status use_value(struct builder *builder, struct shoal_node *node, const shoal_tensor *value)
 {
     struct memory_profile *profile = builder->profile;
@@ -176,7 +177,7 @@ static shoal_status visit(struct builder *builder, struct shoal_node *node)
 {
     const struct effects_access *accesses;
     size_t n_accesses;
-    /* A view has no other storages than its own values: one tensor of a long list is not a use of the list. */
+    /* A view uses only the storages of its own values: taking one tensor out of a list does not use the others. */
     bool is_view = (node_flags(node) & SHOAL_OP_VIEW) != 0;
     for (size_t i = 0; i < node->n_inputs && !is_view; i++) {
         TRY(use_values(builder, node, node->inputs[i]));
@@ -218,7 +219,7 @@ static shoal_status find_uses(struct builder *builder)
     return SHOAL_OK;
 }
 
-/* The uses are in program order: from the last to the first they are a heap. */
+/* The uses are in program order, so listed from the last to the first they are a heap. */
 static shoal_status find_lives(struct memory_profile *profile)
 {
     uint32_t n_users = 0;
@@ -310,7 +311,7 @@ void memory_profile_move(struct memory_profile *profile, struct shoal_node *node
     for (uint32_t i = profile->first_use[item]; i < end; i++) {
         add_storage(profile, profile->uses[i].storage, -1);
     }
-    /* The other storages there: those of the node in front, without what ends with it. */
+    /* Other storages in use at the new place: those of the node before it, without those that end there. */
     uint32_t prev = where->prev ? profile->item[where->prev->id] : BEFORE_ALL;
     int64_t value = range_tree_value(&profile->tree, prev) - profile->freed[prev];
     order_remove(node);

@@ -18,8 +18,7 @@ struct move {
     shoal_insert_point where;
     uint32_t *places; /* by id: place among the moved nodes, counted from 1; 0: it is not moved */
     struct constraints constraints;
-    uint32_t
-        border; /* of the nodes that do not move, those with smaller numbers will be before the moved ones */
+    uint32_t border; /* other nodes with smaller numbers will be before the moved ones */
 };
 
 static shoal_status check_node(const struct move *move, const struct shoal_node *node)

@@ -2,7 +2,7 @@
 /* Reading nodes. */
 #include "graph/graph.h"
 
-/* Those behind an erased node may be erased, too: a walk goes on with the next one that is there. */
+/* The nodes after an erased node may be erased, too: returns the next one that is still in the graph. */
 shoal_node *shoal_node_next(const shoal_node *node)
 {
     struct shoal_node *next = node ? node->next : NULL;
@@ -72,8 +72,8 @@ shoal_node *shoal_node_first_user(const shoal_node *node)
     return node && node->first_use ? node->first_use->user : NULL;
 }
 
-/* The edge from `user` to `node`, looked for among the inputs of the one and the users of the other at once: one of them may
-   be long. */
+/* Finds the edge from `user` to `node`. Searches the inputs of `user` and the users of `node` at the same time, because
+   one of the two may be long. */
 static const struct edge *find_edge(const struct shoal_node *node, const struct shoal_node *user)
 {
     const struct edge *use = node->first_use;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Packing, in three ways (graph/place.c says which, and why). */
+/* Packs in three ways, which graph/place.c describes, and takes the best result. */
 #include "graph/pack.h"
 
 #include <limits.h>
@@ -14,11 +14,11 @@
 
 #define NO_BLOCK UINT32_MAX
 #define SIZE_BITS ((int)(sizeof(size_t) * CHAR_BIT))
-#define STEPS_BITS 3 /* bins to a power of two: 1 << STEPS_BITS */
+#define STEPS_BITS 3 /* each power of two has 1 << STEPS_BITS bins */
 #define N_BINS (SIZE_BITS << STEPS_BITS)
-#define MOST_LOOKED_AT 32 /* holes of one bin */
+#define MOST_LOOKED_AT 32 /* so many holes of a bin are looked at */
 
-/* A part of the area, in use or a hole; a list by address, and for holes one for each bin. */
+/* A part of the area, in use or a hole. Blocks are in a list by offset; holes are also in the list of their bin. */
 struct block {
     size_t offset;
     size_t bytes;
@@ -30,10 +30,9 @@ struct block {
 };
 
 struct area {
-    struct block
-        *blocks; /* twice as many as there are items, and one: enough for all there can be at a time */
+    struct block *blocks; /* room for twice as many as there are items, and two: there are never more */
     uint32_t n_blocks;
-    uint32_t unused; /* blocks that are given back, by `behind` */
+    uint32_t unused; /* list of free structs, linked by `behind` */
     uint32_t last;
     size_t bytes;
     uint64_t has_holes[N_BINS / 64];
@@ -79,7 +78,7 @@ static void remove_hole(struct area *area, uint32_t index)
     }
 }
 
-/* Behind `before`. */
+/* Adds a block behind `before`. */
 static uint32_t new_block(struct area *area, uint32_t before, size_t offset, size_t bytes)
 {
     uint32_t index = area->unused;
@@ -102,7 +101,7 @@ static uint32_t new_block(struct area *area, uint32_t before, size_t offset, siz
     return index;
 }
 
-/* Joins a block with the one behind it, which is no hole of a bin any more. */
+/* Joins a block with the one behind it, which must not be in a bin. */
 static void join(struct area *area, uint32_t index)
 {
     struct block *block = &area->blocks[index];
@@ -135,7 +134,7 @@ static void give_back(struct area *area, uint32_t index)
     add_hole(area, index);
 }
 
-/* The smallest of the first holes of a bin that are large enough; NO_BLOCK: none. */
+/* Returns the smallest hole that is large enough, among the first holes of a bin; NO_BLOCK: none. */
 static uint32_t look_into(const struct area *area, int bin, size_t bytes)
 {
     uint32_t best = NO_BLOCK;
@@ -173,7 +172,7 @@ static uint32_t take(struct area *area, size_t bytes)
 {
     uint32_t index = find_hole(area, bytes);
     if (index == NO_BLOCK && area->last != NO_BLOCK && area->blocks[area->last].is_hole) {
-        index = area->last; /* and what is missing of it */
+        index = area->last; /* it is made larger below */
     }
     if (index == NO_BLOCK) {
         index = new_block(area, area->last, area->bytes, bytes);
@@ -195,7 +194,7 @@ static uint32_t take(struct area *area, size_t bytes)
 
 /* In the order of time --------------------------------------------------------------------------------- */
 
-/* Times of an item, seen forwards or backwards. */
+/* An item with its lifetime, which is reversed to pack backwards. */
 struct timed {
     uint32_t first;
     uint32_t last;
@@ -294,7 +293,7 @@ static int compare_sizes(const void *a, const void *b)
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    return x < y ? -1 : x > y; /* of one array: the order in which they were given */
+    return x < y ? -1 : x > y; /* both are in one array: keeps their order */
 }
 
 static bool meets(const struct pack_item *a, const struct pack_item *b)
@@ -302,7 +301,8 @@ static bool meets(const struct pack_item *a, const struct pack_item *b)
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* The smallest gap between the placed ones that it meets; they are in the order of their offsets. */
+/* Returns the offset of the smallest gap between placed items whose lifetimes overlap that of the item. `placed` is
+   sorted by offset. */
 static size_t find_gap(const struct pack_item *item, const struct pack_item *items, const uint32_t *placed,
                        size_t n_placed, const size_t *offsets)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Items with a size and a time, packed into few bytes: those that are there at a common time share none. */
+/* Packs items, which have a size and a lifetime, into few bytes: items whose lifetimes overlap share no byte. */
 #ifndef GRAPH_PACK_H
 #define GRAPH_PACK_H
 
@@ -10,12 +10,12 @@
 
 struct pack_item {
     size_t bytes;   /* above 0 */
-    uint32_t first; /* from then */
-    uint32_t last;  /* to then, both included */
-    size_t *offset; /* where it is put */
+    uint32_t first; /* beginning of its lifetime */
+    uint32_t last;  /* end of its lifetime, included */
+    size_t *offset; /* is set */
 };
 
-/* Writes the offsets, and how many bytes they need. Sorts the items. */
+/* Sets the offsets of all items, and gives how many bytes they need. */
 shoal_status pack(struct pack_item *items, size_t n_items, size_t *bytes_out);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads graph text (docs/graph.md), statement by statement, into a new graph. One pass, and nothing that recurses deeper than
- * lists may stand in each other. Nodes are made by the public calls, which check what they are given; what they say gets line
- * and column in front of it.
+ * Reads graph text (docs/graph.md) into a new graph, statement by statement, in one pass. It recurses only for nested
+ * lists, whose depth is limited. Nodes are made by the public calls, which check their arguments; line and column are
+ * put in front of their errors.
  */
 #include "graph/parse.h"
 
@@ -95,11 +95,11 @@ static shoal_status parse_group(struct parser *parser)
 
 /* Nodes ------------------------------------------------------------------------------------------------ */
 
-/* The name that a statement defines, and where what it is begins. */
+/* A statement that defines a node. */
 struct definition {
-    struct token place; /* of the name */
+    struct token place; /* the name */
     const char *name;
-    struct token what;
+    struct token what; /* the first token after '=' */
 };
 
 static shoal_status parse_placeholder(struct parser *parser, const struct definition *definition,
@@ -116,7 +116,7 @@ static shoal_status parse_placeholder(struct parser *parser, const struct defini
     return status == SHOAL_OK ? SHOAL_OK : lexer_fail_at(&type.token, status);
 }
 
-/* The tensor of a constant that stands before. */
+/* Finds the tensor of an earlier constant. */
 static shoal_status find_constant(struct parser *parser, const struct token *token, shoal_tensor **tensor_out)
 {
     const char *name;
@@ -156,7 +156,7 @@ static void free_values(shoal_tensor **values, size_t n_values)
     mem_free(values);
 }
 
-/* A tensor for each of the types that were read. */
+/* Makes a tensor for each of the types that were read. */
 static shoal_status make_values(const struct parser *parser, shoal_tensor ***values_out)
 {
     shoal_tensor **values = mem_alloc_zeroed(parser->n_types + 1, sizeof(*values));
@@ -174,7 +174,7 @@ static shoal_status make_values(const struct parser *parser, shoal_tensor ***val
     return SHOAL_OK;
 }
 
-/* `unit "layers.0"` behind a call, in the arena; NULL: there is none. */
+/* Reads `unit "layers.0"` after a call, and puts the name into the arena; NULL: there is none. */
 static shoal_status parse_unit(struct parser *parser, const char **unit_out)
 {
     struct lexer *lexer = &parser->lexer;
@@ -189,7 +189,7 @@ static shoal_status parse_unit(struct parser *parser, const char **unit_out)
     }
     TRY(parse_string(parser, &lexer->token, &unit));
     TRY(lexer_next(lexer));
-    /* Nodes of a unit mostly follow each other. */
+    /* The node before mostly has the same unit, and then shares its string. */
     const struct shoal_node *last = parser->graph->last;
     bool is_again = last && last->unit && strcmp(last->unit, unit) == 0;
     *unit_out = is_again ? last->unit : arena_string(&parser->graph->arena, unit);
@@ -246,7 +246,7 @@ static shoal_status fail_unknown_op(const struct token *place, const char *name)
                             : words);
 }
 
-/* Finding an op walks all of them: those that were found last are tried first. */
+/* Finds an op. shoal_op_find searches all ops, so recent ones are tried first. */
 static shoal_status find_op(struct parser *parser, const struct token *place, const shoal_op **op_out)
 {
     const char *name;
@@ -303,7 +303,7 @@ static shoal_status parse_return(struct parser *parser, const char *name, const 
     return status == SHOAL_OK ? SHOAL_OK : lexer_fail_at(place, status);
 }
 
-/* A word in front of '(' is an op, whatever it is. */
+/* Reads what follows '='. A word before '(' is always an op. */
 static shoal_status parse_what(struct parser *parser, const struct definition *definition,
                                shoal_node **node_out)
 {
@@ -330,7 +330,7 @@ static shoal_status parse_what(struct parser *parser, const struct definition *d
     return lexer_fail_expected(&parser->lexer, "'(' after the name of an op");
 }
 
-/* Nodes get another name than they wish for when it is taken, or has characters that names do not have. */
+/* A node gets another name than the text says if that contains characters that are not allowed. */
 static shoal_status check_name(const struct definition *definition, const shoal_node *node)
 {
     if (strcmp(node->name, definition->name) != 0) {
@@ -366,7 +366,7 @@ static shoal_status parse_statement(struct parser *parser, shoal_node **node_out
     if (lexer_is_word(lexer, "return")) {
         struct token place = lexer->token;
         TRY(lexer_next(lexer));
-        /* It gets a number where another node is called so. */
+        /* A number is added if another node has that name. */
         return parse_return(parser, PARSE_OUTPUT_NAME, &place, node_out);
     }
     if (lexer_is_word(lexer, "group")) {
@@ -399,7 +399,7 @@ static shoal_status parse_into(shoal_graph *graph, const char *text, size_t byte
     if (!mem_multiply(bytes, 2, &string_bytes)) {
         return error_set(SHOAL_ERR_INVALID, "graph_parse: a text of %zu bytes", bytes);
     }
-    /* A token has at least half as many bytes as its string, with the zero at its end. */
+    /* A string, with its zero, has at most twice as many bytes as its token. */
     parser.strings = mem_alloc(string_bytes > 0 ? string_bytes : 1);
     if (!parser.strings) {
         return SHOAL_ERR_NO_MEMORY;

@@ -25,7 +25,7 @@ shoal_status parse_string(struct parser *parser, const struct token *token, cons
 
 /* Names ------------------------------------------------------------------------------------------------ */
 
-/* The line behind the current token in which the node is defined; 0 when it is not. Only asked to explain an error. */
+/* Returns the line after the current token in which the node is defined; 0: none. Used only for an error text. */
 static size_t find_definition(const struct parser *parser, const struct token *name)
 {
     struct lexer lexer = parser->lexer;
@@ -94,7 +94,7 @@ static bool is_plain_integer(const struct token *token)
     return true;
 }
 
-/* The number at hand with that sign; the lexer goes behind it. */
+/* Reads the current number, with the given sign. */
 static shoal_status read_integer(struct parser *parser, bool is_negative, int64_t *number_out)
 {
     uint64_t magnitude;
@@ -207,7 +207,7 @@ static shoal_status parse_arg_word(struct parser *parser, shoal_arg *arg)
 
 static shoal_status parse_arg(struct parser *parser, int depth, shoal_arg *arg);
 
-/* Arguments up to the closing mark, into the place for lists. `depth` counts the lists around them. */
+/* Reads arguments up to the closing mark, and stores them as a list. `depth` counts the lists around them. */
 static shoal_status parse_items(struct parser *parser, char closing, int depth, const shoal_arg **items_out,
                                 size_t *count_out)
 {
@@ -275,7 +275,7 @@ static shoal_status parse_arg(struct parser *parser, int depth, shoal_arg *arg)
     return lexer_fail_expected(lexer, "an argument");
 }
 
-/* Room for all arguments from here to the end of the brackets: there are not more of them than tokens. */
+/* Makes room for all arguments up to the closing bracket: there are no more of them than tokens. */
 static shoal_status reserve_args(struct parser *parser)
 {
     struct lexer lexer = parser->lexer;
@@ -291,7 +291,7 @@ static shoal_status reserve_args(struct parser *parser)
             depth--;
         }
         n_tokens++;
-        /* What is wrong here is said when it is read. */
+        /* Errors are reported when the arguments are read. */
     } while (depth > 0 && lexer_next(&lexer) == SHOAL_OK);
     parser->n_list_args = 0;
     parser->n_open_args = 0;

@@ -15,7 +15,7 @@ enum {
     TYPES_BYTES = 160
 };
 
-/* Numbers up to the closing mark; the opening one has been read. */
+/* Reads numbers up to the closing mark; the opening one has been read. */
 static shoal_status parse_numbers(struct parser *parser, char closing, const char *expected, int64_t *numbers,
                                   int *count_out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a pass erases is known when it is over, and its graph is another one then: the picture from before is kept as text, and
- * gets a line for each erased node, which gives the node another colour.
+ * Which nodes a pass erases is known only after it, when the old graph is gone. So the picture of the old graph is kept
+ * as text, and gets a line for each erased node that changes the node's colour.
  */
 #include "graph/pass_dot.h"
 
@@ -39,7 +39,7 @@ shoal_status pass_dot_begin(struct pass_dot *dot, const struct shoal_graph *grap
     if (!prefix) {
         return SHOAL_OK;
     }
-    /* Relaxed: the number only has to be another one each time. */
+    /* Relaxed: the number only has to differ each time. */
     dot->number = atomic_fetch_add_explicit(&n_begun, 1, memory_order_relaxed);
     dot->is_erased = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof(dot->is_erased[0]));
     if (!dot->is_erased) {

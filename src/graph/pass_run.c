@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What happens around every pass. */
+/* Runs a pass: observer, pictures, lint. */
 #include <string.h>
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include "graph/passes.h"
 #include "tensor/scope.h"
 
-/* The observer comes first: it is handed to the functions. */
+/* The observer must be first: its address is cast to that of the struct. */
 struct watch {
     struct observer observer;
     struct pass_dot dot;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * All passes there are: the rows of passes.def, then registered ones in order of registration. Append-only, so a found pass stays
- * valid for ever and readers need no lock.
+ * All passes: the rows of passes.def, then registered ones in the order of registration. Passes are only added, so a
+ * pointer to one stays valid, and readers need no lock.
  */
 #include "graph/passes.h"
 
@@ -185,7 +185,7 @@ static shoal_status run_part(struct shoal_graph *graph, const char *name, size_t
                              const shoal_pass_options *options, shoal_pass_report *report)
 {
     const struct pass *pass = NULL;
-    struct pass_changes changes; /* the observer of the pass that asks has seen them, too */
+    struct pass_changes changes; /* not needed: those of the outer pass include them */
     TRY(pass_find(name, bytes, &pass));
     return pass_run(graph, pass, label, /*is_part=*/true, options, report, &changes);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Passes by name (shoal/compile.h), and how one is run: observed, drawn, linted. */
+/* Finds passes by name (shoal/compile.h) and runs them: observed, drawn and checked by lint. */
 #ifndef GRAPH_PASSES_H
 #define GRAPH_PASSES_H
 
@@ -12,9 +12,9 @@
 #include "graph/passes.def"
 #undef PASS
 
-/* What passes of passes.def get as their context: a pass that is made of others does not know where they come from. */
+/* The context of the passes in passes.def. A pass that consists of others runs them through it. */
 struct pass_services {
-    /* Runs a pass by name; `label` is what its observer and pictures call it. */
+    /* Runs a pass by name; `label` names it in origins and pictures. */
     shoal_status (*run)(struct shoal_graph *graph, const char *name, size_t bytes, const char *label,
                         const shoal_pass_options *options, shoal_pass_report *report);
 };
@@ -26,11 +26,11 @@ struct pass {
     void *context;
 };
 
-/* SHOAL_ERR_INVALID, naming the nearest, when there is none. `bytes` of the name count. */
+/* Finds a pass by the first `bytes` bytes of `name`. SHOAL_ERR_INVALID, with the nearest name: there is none. */
 shoal_status pass_find(const char *name, size_t bytes, const struct pass **pass_out);
 
-/* Calls `visit` with each name of a list that is separated by commas, without spaces around it; empty names are left
-   out. NULL is an empty list. Ends at the first failure. */
+/* Calls `visit` with each name of a list separated by commas, without spaces around names. Empty names are left out.
+   NULL is an empty list. Stops at the first failure. */
 typedef shoal_status (*pass_visit)(void *context, const char *name, size_t bytes);
 shoal_status pass_each_name(const char *names, pass_visit visit, void *context);
 
@@ -41,9 +41,9 @@ struct pass_changes {
 };
 
 /*
- * Runs a pass unless it is disabled: under an observer with that label, drawn if options say so, and linted afterwards.
- * A part of another pass is not linted: that one is. `options` are complete and checked. What it changed is told even
- * if it failed.
+ * Runs a pass, unless it is disabled: under an observer with that label, with pictures if the options ask for them, and
+ * with lint afterwards. If it is a part of another pass (is_part), lint runs only after that one. `options` must be
+ * complete and checked. *changes_out is set even if the pass fails.
  */
 shoal_status pass_run(struct shoal_graph *graph, const struct pass *pass, const char *label, bool is_part,
                       const shoal_pass_options *options, shoal_pass_report *report,

@@ -142,9 +142,8 @@ struct plan_step {
     enum plan_step_kind kind;
     const char *node; /* name, for errors */
     const shoal_op *op;
-    shoal_value
-        *arguments; /* complete, with tensors over buffers; a group is NULL until binding fills it in */
-    uint32_t group; /* the group among the arguments; PLAN_NONE: none */
+    shoal_value *arguments; /* complete, with tensors over buffers; binding fills in groups */
+    uint32_t group;         /* the group among the arguments; PLAN_NONE: none */
     shoal_tensor **outputs;
     size_t n_outputs;
     size_t workspace_bytes;  /* scratch memory of the kernel */

@@ -22,8 +22,7 @@ struct making {
     shoal_compile_options options; /* complete */
     shoal_group **groups;          /* by row; NULL: could not be made */
     size_t n_groups;
-    shoal_group
-        *few[8]; /* used if there are few groups: an allocation could fail before other ranks are told */
+    shoal_group *few[8]; /* used for few groups, because an allocation could fail before others are told */
 };
 
 static shoal_status make_group(struct making *making, const struct graph_group *row, shoal_group **group_out)

@@ -273,7 +273,7 @@ static void print_plan(struct print *print)
     writer_add_string(&print->writer, "}\n");
 }
 
-/* Slots look at the storage of their buffer, which stands for both. */
+/* A slot has the storage of its buffer, so the number of the buffer is used for both. */
 static shoal_status number_buffers(struct print *print)
 {
     shoal_status status = SHOAL_OK;

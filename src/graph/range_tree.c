@@ -29,7 +29,7 @@ static void push_down(struct range_tree *tree, uint32_t item)
     }
 }
 
-/* After its children have changed; nothing is pending. */
+/* Updates an item after its children have changed. Nothing may be pending in it. */
 static void update(struct range_tree *tree, uint32_t item)
 {
     struct range_item *self = &tree->items[item];
@@ -46,7 +46,7 @@ static void update(struct range_tree *tree, uint32_t item)
     }
 }
 
-/* The first `count` items, and the others. */
+/* Splits a tree into its first `count` items and the others. */
 static void split(struct range_tree *tree, uint32_t root, uint32_t count, uint32_t *left_out,
                   uint32_t *right_out)
 {

@@ -25,7 +25,7 @@ struct work {
     struct arena scratch;
 };
 
-/* Room for everything: at most one edit for each edge. */
+/* Makes room for everything: at most one edit for each edge. */
 static shoal_status begin(struct work *work)
 {
     size_t n_ids = (size_t)work->graph->n_ids + 1;
@@ -100,7 +100,7 @@ static shoal_status apply(struct work *work)
     return edit_apply(work->graph, work->edits, work->n_edits);
 }
 
-/* Origins are made one by one: several old nodes may have one other. */
+/* Origins are set one pair after the other, because several old nodes may be replaced by the same one. */
 static shoal_status replace(struct work *work)
 {
     TRY(begin(work));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Running a graph, node by node. Everything that can be said of graph, inputs and groups is said before the first call.
+ * Runs a graph, node by node. The graph, the inputs and the groups are checked before the first call.
  *
- * What nodes give is kept in a table by id, a reference each, until the last user has run. Each call has a scope of its own, so
- * nothing else is left of it.
+ * Values of nodes are kept in a table by id, a reference each, until their last user has run. Each call has a scope of
+ * its own, so nothing else remains of it.
  */
 #include <string.h>
 
@@ -22,15 +22,15 @@
 #include "tensor/handle.h"
 #include "tensor/scope.h"
 
-/* What a node gives: tensors[0..count), a reference each. */
+/* The values of a node: tensors[0..count), a reference each. */
 struct given {
-    shoal_tensor *one; /* room for a single one */
+    shoal_tensor *one; /* room for a single tensor */
     shoal_tensor **tensors;
     size_t count;
     const struct shoal_node *last_user; /* NULL: nobody uses it */
 };
 
-/* A group of the table, and what it is here. */
+/* A group of the table, and the group of the world that is used for it. */
 struct run_group {
     const struct graph_group *row;
     shoal_group *group;
@@ -80,7 +80,7 @@ static shoal_status keep(struct run *run, const struct shoal_node *node, shoal_t
     return SHOAL_OK;
 }
 
-/* After a node has run: what nobody uses any more. */
+/* Drops the values that are not needed any more after a node has run. */
 static void let_go_after(struct run *run, const struct shoal_node *node)
 {
     for (size_t i = 0; i < node->n_inputs; i++) {
@@ -201,7 +201,7 @@ static shoal_status check_inputs(const struct run *run)
                            run->n_inputs, index);
 }
 
-/* Calls `visit` with each node among the outputs, in order, and with NULL for each none. */
+/* Calls `visit` with each node among the outputs, in order, and with NULL for each absent output. */
 static void visit_outputs(const shoal_arg *arg, graph_visit visit, void *context)
 {
     if (arg->kind == SHOAL_ARG_NODE || arg->kind == SHOAL_ARG_NONE) {
@@ -297,8 +297,8 @@ static bool is_like(const shoal_tensor *given, const shoal_tensor *inferred)
            (a->n_dims == 0 || memcmp(a->shape, b->shape, (size_t)a->n_dims * sizeof(a->shape[0])) == 0);
 }
 
-/* Nodes behind this one were made for what the graph says. A rank that is neither the first nor the last of its group may
-   get something else. */
+/* Checks that the result is what the graph says, because later nodes rely on it. Inference compares only the first and
+   the last rank of a group; others may get something else. */
 static shoal_status check_result(const struct shoal_node *node, shoal_tensor *const *tensors, size_t count)
 {
     if (count != node->n_values) {
@@ -340,7 +340,7 @@ static shoal_status call(struct run *run, const struct shoal_node *node)
         }
     }
     if (status != SHOAL_OK) {
-        (void)scope_fail(status); /* which keeps the text while the scope ends */
+        (void)scope_fail(status); /* keeps the text while the scope ends */
     }
     return shoal_scope_end();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which constants of a graph look at one storage. */
+/* Finds the constants of a graph that share a storage. */
 #ifndef GRAPH_SHARING_H
 #define GRAPH_SHARING_H
 
@@ -22,9 +22,9 @@ struct sharing {
     size_t capacity;
 };
 
-/* On failure too there is something to be freed. */
+/* Fills in an empty struct. Call sharing_free also after a failure. */
 shoal_status sharing_find(struct sharing *sharing, const shoal_graph *graph);
-/* Of a constant of that graph. */
+/* Returns the constants that share the storage of a constant of that graph. */
 struct sharers sharing_of(const struct sharing *sharing, const shoal_node *node);
 void sharing_free(struct sharing *sharing);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * graph/sort.h. The nodes that are sorted are items, numbered as they stand. Every item that is not placed is in one
- * chain: of those to be looked at, or of those parked at another item; placing an item puts the chain parked at it in
- * front of the rest.
+ * graph/sort.h describes the method. The nodes that are sorted are items, numbered in the order of the list. Every item
+ * that is not placed is in one chain: that of items to be visited, or that of items parked at another item. Placing an
+ * item puts the chain that is parked at it before the rest.
  *
- * Predecessors are looked at from the last to the first, and each once: one that was found placed stays placed. So a
- * sort takes time for nodes and edges, times the logarithm that finds an item by its node.
+ * Predecessors are checked from the last to the first, each once, because a placed one stays placed. So a sort takes
+ * time proportional to nodes and edges, times the logarithm that it takes to find an item by its node.
  *
- * Orders (graph/order.c) are handed out anew in the end: the same numbers, to the nodes in their new order.
+ * At the end the order numbers (graph/order.c) of these nodes are given to the nodes in their new order.
  */
 #include "graph/sort.h"
 
@@ -21,12 +21,12 @@
 
 struct item {
     struct shoal_node *node;
-    uint64_t order;  /* of its place in the list */
-    size_t n_unseen; /* predecessors that have not been found placed: the first so many */
-    size_t next;     /* in the chain it is in */
+    uint64_t order;  /* of this place in the list */
+    size_t n_unseen; /* the first so many predecessors have not been found placed yet */
+    size_t next;     /* in the chain that it is in */
     size_t first_parked;
     size_t last_parked;
-    size_t waits_for; /* where it is parked, or was last */
+    size_t waits_for; /* the item at which it is, or was last, parked */
     bool is_placed;
 };
 
@@ -48,7 +48,7 @@ static size_t n_predecessors(const struct sorting *sorting, const struct shoal_n
     return node->n_inputs + n_extra;
 }
 
-/* NO_ITEM for a node that is not sorted. Orders grow along the items. */
+/* Finds the item of a node by its order, which grows along the items. NO_ITEM: the node is not sorted. */
 static size_t find_item(const struct sorting *sorting, const struct shoal_node *node)
 {
     size_t low = 0;
@@ -64,7 +64,7 @@ static size_t find_item(const struct sorting *sorting, const struct shoal_node *
     return low < sorting->n_items && sorting->items[low].node == node ? low : NO_ITEM;
 }
 
-/* The last predecessor of an item that is sorted and not placed; NO_ITEM: it can be placed. */
+/* Returns the last predecessor of an item that is sorted and not placed yet; NO_ITEM: the item can be placed. */
 static size_t find_missing(const struct sorting *sorting, struct item *item)
 {
     struct shoal_node *const *extra;
@@ -99,7 +99,7 @@ static void park(struct sorting *sorting, size_t index, size_t where)
     host->last_parked = index;
 }
 
-/* Returns the chain that is looked at next, which was `pending`. */
+/* Places an item. Returns the chain of items to be visited, which was `pending` before. */
 static size_t place(struct sorting *sorting, size_t index, size_t pending)
 {
     struct item *item = &sorting->items[index];
@@ -141,8 +141,8 @@ static void place_all(struct sorting *sorting)
     }
 }
 
-/* Some are not placed. Each of them waits for another one of them: whoever follows that for long enough goes in
-   circles. */
+/* Sets the error when some items could not be placed. Each of them waits for another one of them, so following that
+   often enough leads into a cycle. */
 static shoal_status refuse_cycle(const struct sorting *sorting)
 {
     size_t index = 0;
@@ -199,7 +199,7 @@ static shoal_status sort_items(struct sorting *sorting)
     return SHOAL_OK;
 }
 
-/* The nodes from `first` on. */
+/* Sorts n_nodes nodes from `first` on. */
 static shoal_status sort_nodes(struct shoal_node *first, size_t n_nodes, graph_predecessors extra,
                                void *context)
 {

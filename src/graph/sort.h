@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bringing nodes behind what they need, with as little change as possible (shoal_graph_sort).
+ * Sorts nodes, so that each comes after its predecessors, with as few changes as possible (shoal_graph_sort).
  *
- * Nodes are looked at in the order of the list. One whose predecessors have all been placed is placed; another one is
- * parked at the last predecessor that is missing, and looked at again as soon as that has been placed, in the order
- * of parking, before the list goes on. A list that is in order stays as it is. The output is placed last, wherever it
- * stood.
+ * Nodes are visited in the order of the list. A node whose predecessors have all been placed is placed. Any other node
+ * is parked at its last predecessor that is missing, and visited again when that one has been placed, before the walk
+ * goes on. A list that is in order stays as it is. The output is always placed last.
  *
- * Only the list changes: nodes, edges and the insertion point stay. Nothing changes after a failure.
+ * Only the list changes; nodes, edges and the insertion point stay. A failure changes nothing.
  */
 #ifndef GRAPH_SORT_H
 #define GRAPH_SORT_H
@@ -17,18 +16,18 @@
 #include "graph/graph.h"
 
 /*
- * Nodes that `node` must stand behind, besides its inputs: their number, and an array that holds, and stays the same,
- * until the sort ends. It is asked for all nodes that are sorted, and several times. Order of inputs that are written
- * in place, for one.
+ * Returns how many nodes `node` must stay behind, besides its inputs, and gives an array of them, which must stay valid
+ * and unchanged until the sort ends. It is called for all nodes that are sorted, several times for each. For example,
+ * it tells the order of reads and writes of memory.
  */
 typedef size_t (*graph_predecessors)(void *context, const struct shoal_node *node,
                                      struct shoal_node *const **nodes_out);
 
-/* SHOAL_ERR_INVALID, naming a node, for a cycle. `extra` may be NULL. */
+/* Sorts a graph. `extra` may be NULL. SHOAL_ERR_INVALID, with the name of a node: there is a cycle. */
 shoal_status graph_sort_with(struct shoal_graph *graph, graph_predecessors extra, void *context);
 
-/* Only the nodes from `first` to `last`, which stands behind it or is it; they keep their place among the others.
-   What they need outside of it does not count. Takes time for these nodes alone. */
+/* Sorts only the nodes from `first` to `last`, which must not be before `first`. Predecessors outside of this range are
+   ignored. The time depends on the number of these nodes only. */
 shoal_status graph_sort_region(struct shoal_node *first, struct shoal_node *last, graph_predecessors extra,
                                void *context);
 

@@ -3,14 +3,15 @@
 
 #include <stdbool.h>
 
-/* A node and its range of pieces. The left half follows the node, the right half follows all of the left one. */
+/* A node and its range of pieces. In the array, the left half follows the node, and the right half follows the whole
+   subtree of the left one. */
 struct place {
     uint32_t node;
     uint32_t first;
     uint32_t end;
 };
 
-/* A range of pieces, and what happens to it. */
+/* A range of pieces, and the change to it. */
 struct task {
     uint32_t first;
     uint32_t end;
@@ -35,7 +36,7 @@ static struct place right_of(struct place place)
     return (struct place){place.node + 2 * (middle - place.first), middle, place.end};
 }
 
-/* The number of points that are not above `byte`. */
+/* Returns the number of points that are not above `byte`. */
 static uint32_t count_up_to(const struct span_tree *tree, uint64_t byte)
 {
     uint32_t low = 0;
@@ -51,7 +52,7 @@ static uint32_t count_up_to(const struct span_tree *tree, uint64_t byte)
     return low;
 }
 
-/* The pieces that have bytes in common with the span. */
+/* Returns the pieces that overlap the span. */
 static struct task pieces_of(const struct span_tree *tree, struct span span, enum span_use use)
 {
     if (tree->n_points == 2) {

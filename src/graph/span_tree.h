@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Spans of bytes of one storage that are in use, and who uses what in another span, in log n. All spans that are ever
- * put in are known in advance, as the points where they begin and end. Uses that write have an owner, and two owners
- * never have bytes in common; uses that read are counted.
+ * Keeps the spans of bytes of one storage that are in use, and finds uses that overlap another span, in log n time. All
+ * spans that will ever be added must be known in advance, by the points at which they begin and end. Writes have an
+ * owner, and writes of different owners do not overlap. Reads are only counted.
  */
 #ifndef GRAPH_SPAN_TREE_H
 #define GRAPH_SPAN_TREE_H
@@ -18,11 +18,12 @@ enum span_use {
     SPAN_WRITE
 };
 
-/* A range of neighbouring pieces, which lie between points. */
+/* A node of a segment tree: a range of neighbouring pieces, which lie between points. */
 struct span_node {
-    uint32_t owner;     /* of the write that covers the range and nothing above it */
-    uint32_t covers[2]; /* uses that do, by enum span_use */
-    uint32_t total[2];  /* those, and those of ranges inside */
+    uint32_t owner; /* of the write that covers this range, but not that of the parent */
+    uint32_t
+        covers[2]; /* by enum span_use: number of uses that cover this range, but not that of the parent */
+    uint32_t total[2]; /* covers[], plus total[] of both halves */
 };
 
 struct span_tree {
@@ -36,11 +37,13 @@ static inline uint32_t span_tree_n_nodes(uint32_t n_points)
     return 2 * n_points - 3;
 }
 
-/* Spans are not empty, and begin and end at points. An owner that has written a part already keeps it as it is. */
+/* Add and remove a use. Spans must not be empty, and must begin and end at points. If a part is written already, it
+   keeps its owner. */
 void span_tree_open(struct span_tree *tree, struct span span, enum span_use use, uint32_t owner);
 void span_tree_close(struct span_tree *tree, struct span span, enum span_use use, uint32_t owner);
 
-/* The owner of a write in that span, which is any; for reads: 0 when there is one. SPAN_TREE_NONE: there is none. */
+/* Returns the owner of a write that overlaps the span, which may be any span; for reads, 0 if there is one.
+   SPAN_TREE_NONE: there is none. */
 uint32_t span_tree_find(const struct span_tree *tree, struct span span, enum span_use use);
 
 #endif

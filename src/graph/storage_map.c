@@ -9,13 +9,13 @@
 
 #define FIRST_CAPACITY 16
 
-/* Addresses differ in few bits: a product spreads them to the upper half. */
+/* Addresses differ in few bits. The multiplication spreads them to the upper half. */
 static size_t hash(const struct storage *storage)
 {
     return (size_t)(((uint64_t)(uintptr_t)storage * 0x9e3779b97f4a7c15u) >> 32);
 }
 
-/* Where it is, or where it would go. There is always a free slot. */
+/* Returns the slot of a storage, or the free slot where it would be. There is always a free slot. */
 static struct storage_slot *find_slot(const struct storage_map *map, const struct storage *storage)
 {
     size_t mask = map->capacity - 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From storages to numbers. Nobody walks over it, so that addresses decide nothing. */
+/* A map from storages to numbers. It cannot be iterated, so that no result depends on addresses. */
 #ifndef GRAPH_STORAGE_MAP_H
 #define GRAPH_STORAGE_MAP_H
 
@@ -22,11 +22,11 @@ struct storage_map {
     size_t count;
 };
 
-/* False when it is not there. */
+/* Finds the value of a storage. False: it is not in the map. */
 bool storage_map_get(const struct storage_map *map, const struct storage *storage, size_t *value_out);
-/* One that is not there yet. On failure nothing changes. */
+/* Adds a storage that is not in the map yet. A failure changes nothing. */
 shoal_status storage_map_add(struct storage_map *map, const struct storage *storage, size_t value);
-/* Empty, with room for as many as it had. */
+/* Empties the map, and keeps its memory: adding as many again cannot fail. */
 void storage_map_clear(struct storage_map *map);
 void storage_map_free(struct storage_map *map);
 

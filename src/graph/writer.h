@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Text on its way to a caller's function, collected into larger pieces. The first failure ends all further writing. */
+/* Collects text into larger pieces, and hands these to a function of the caller. After a failure nothing more is
+   written. */
 #ifndef GRAPH_WRITER_H
 #define GRAPH_WRITER_H
 
@@ -17,23 +18,23 @@ struct writer {
     char bytes[4096];
 };
 
-/* SHOAL_ERR_INVALID for a graph or function that is NULL; `call` is for the text. */
+/* Begins. SHOAL_ERR_INVALID: the graph or the function is NULL; `call` is for the error text. */
 shoal_status writer_begin(struct writer *writer, const char *call, const shoal_graph *graph,
                           shoal_graph_write write, void *context);
-/* Hands on what is left; the first failure of all. */
+/* Hands over the rest. Returns the first failure since writer_begin. */
 shoal_status writer_end(struct writer *writer);
 
 void writer_add(struct writer *writer, const char *text, size_t bytes);
 void writer_add_string(struct writer *writer, const char *string);
 void writer_add_format(struct writer *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void writer_add_int(struct writer *writer, int64_t number);
-/* In quotes, with escapes. */
+/* Adds a string in quotes, with escapes. */
 void writer_add_quoted(struct writer *writer, const char *string);
-/* %name or @name. */
+/* Adds %name or @name. */
 void writer_add_name(struct writer *writer, char sign, const char *name);
-/* "f32[2, 3]", and with strides, where they are not those of a contiguous tensor, "f32[2, 3]{1, 2}". */
+/* Adds "f32[2, 3]"; if has_strides, and the tensor is not contiguous, "f32[2, 3]{1, 2}". */
 void writer_add_type(struct writer *writer, const shoal_tensor *tensor, bool has_strides);
-/* What a node gives: "f32[2]", "[f32[2], f32[3]]", or "none". Lists end in "..." behind `most` types. */
+/* Adds the type of a node's value: "f32[2]", "[f32[2], f32[3]]", or "none". After `most` types a list ends in "...". */
 void writer_add_values(struct writer *writer, const shoal_node *node, bool has_strides, size_t most);
 
 #endif
