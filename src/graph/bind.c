@@ -288,8 +288,9 @@ static shoal_status note_placeholders(struct shoal_plan *plan, const shoal_graph
             note_source(input, graph->captured, index - 1);
         }
     }
-    return index == plan->n_inputs ? pair_twins(plan, graph->captured)
-                                   : error_set(SHOAL_ERR_INTERNAL, "a plan without its inputs");
+    return index == plan->n_inputs
+               ? pair_twins(plan, graph->captured)
+               : error_set(SHOAL_ERR_INTERNAL, "the plan and the graph have different inputs");
 }
 
 static shoal_status study_inputs(struct input_map *inputs)

@@ -30,7 +30,7 @@ static shoal_status box_rank(struct boxing *boxing, const shoal_arg *arg, int64_
     if (__builtin_mul_overflow(arg->as.rank.factor, rank, &product) ||
         __builtin_add_overflow(product, arg->as.rank.offset, number_out)) {
         return error_set(SHOAL_ERR_INVALID,
-                         "%" PRId64 " times rank %" PRId64 " plus %" PRId64 " is more than can be counted",
+                         "%" PRId64 " times rank %" PRId64 " plus %" PRId64 " does not fit into 64 bits",
                          arg->as.rank.factor, rank, arg->as.rank.offset);
     }
     boxing->depends_on_rank |= arg->as.rank.factor != 0 && group->size > 1;

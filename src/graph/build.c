@@ -168,7 +168,7 @@ static shoal_status check_models(const char *target, shoal_tensor *const *values
         return error_set(SHOAL_ERR_INVALID, "values is NULL, but n_values is %zu", n_values);
     }
     if (n_values > 1 && !is_list) {
-        return error_set(SHOAL_ERR_INVALID, "%zu values that are not a list", n_values);
+        return error_set(SHOAL_ERR_INVALID, "%zu values are given, but is_list is false", n_values);
     }
     for (size_t i = 0; i < n_values; i++) {
         if (!values[i]) {

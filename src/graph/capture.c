@@ -445,7 +445,7 @@ static shoal_status check_call(shoal_step_function step, shoal_tensor *const *in
                                       : "inputs");
     }
     TRY(handle_check_list("input", inputs, n_inputs));
-    return op_capture_running() ? error_set(SHOAL_ERR_STATE, "a step is captured inside another one")
+    return op_capture_running() ? error_set(SHOAL_ERR_STATE, "a step cannot be captured inside another one")
                                 : SHOAL_OK;
 }
 

@@ -352,7 +352,8 @@ shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor,
     }
     if (known->origin == CAPTURE_GIVEN) {
         return error_set(SHOAL_ERR_STATE,
-                         "this is the memory of input %zu of the step; use the tensor that the step is given",
+                         "a tensor in the memory of input %zu of the step is used; use the tensor that the "
+                         "step gets as that input",
                          known->input);
     }
     *storage_out = known;

@@ -200,7 +200,7 @@ static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *i
                        name[0] ? name : "a tensor", needs_gradient(bound) ? "requires" : "does not require");
     } else if (!compile_gradients_find_other(&last->gradients, inputs)) {
         (void)snprintf(compiled->reason, sizeof compiled->reason,
-                       "a parameter was frozen or thawed, or a setting of a module is another one");
+                       "a parameter was frozen or thawed, or a setting of a module has changed");
     } else {
         const struct gradient *gradient = compile_gradients_find_other(&last->gradients, inputs);
         const shoal_tensor *leaf = gradient_leaf(gradient, inputs);

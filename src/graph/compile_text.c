@@ -57,11 +57,10 @@ shoal_status compile_compare(const char *was, const char *is)
             size_t column = excerpt_find(old, n_old, now, n_now);
             excerpt_write(texts[0], old, n_old, column);
             excerpt_write(texts[1], now, n_now, column);
-            return error_set(
-                SHOAL_ERR_STATE,
-                "SHOAL_COMPILE_CHECK: the step is another one than when it was compiled: line %zu was "
-                "\"%s\" and is \"%s\"",
-                line, texts[0], texts[1]);
+            return error_set(SHOAL_ERR_STATE,
+                             "SHOAL_COMPILE_CHECK: the step has changed since it was compiled: line %zu was "
+                             "\"%s\" and is \"%s\"",
+                             line, texts[0], texts[1]);
         }
     }
     return SHOAL_OK;

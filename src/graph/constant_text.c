@@ -147,7 +147,7 @@ static shoal_status check_gaps(shoal_dtype dtype, const struct layout *layout, i
     int64_t most = (int64_t)(CONSTANT_TEXT_MAX_GAP_BYTES / dtype_bytes(dtype));
     if (n_elements > count && n_elements - count > most) {
         return error_set(SHOAL_ERR_UNSUPPORTED,
-                         "%" PRId64 " elements that strides spread over a memory for %" PRId64, count,
+                         "%" PRId64 " elements with strides that need memory for %" PRId64, count,
                          n_elements);
     }
     return SHOAL_OK;

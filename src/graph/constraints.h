@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which nodes of a graph must stay before which others, for passes that only move nodes. A graph whose nodes are put
- * into any order that keeps all constraints computes the same bits and passes shoal_graph_lint. The constraints are:
+ * Constraints say which nodes must stay before which others, for passes that only move nodes. In any order that keeps
+ * all constraints, the graph computes the same bits and passes shoal_graph_lint. The constraints are:
  *   - a node stays behind its inputs;
  *   - the order that effects ask for (graph/effects.h);
  *   - a node that takes a view of a collective's result, and stands behind the wait, stays behind it;

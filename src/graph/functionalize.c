@@ -120,7 +120,7 @@ static shoal_status check_constant(const struct capture_storage *storage, const 
     }
     return error_set(
         SHOAL_ERR_UNSUPPORTED,
-        "the step writes %s%smemory of somebody else's that it made a tensor of; make that tensor an "
+        "the step writes %s%smemory that it made a tensor from but does not own; make that tensor an "
         "input, or hand the memory over with a deleter",
         shoal_tensor_name(tensor), shoal_tensor_name(tensor)[0] ? ": " : "");
 }

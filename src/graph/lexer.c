@@ -135,7 +135,7 @@ static shoal_status scan_string(struct lexer *lexer)
             lexer->at++;
         }
     }
-    return lexer_fail(&lexer->token, "the string does not end in its line");
+    return lexer_fail(&lexer->token, "the string has no closing quote in its line");
 }
 
 static shoal_status scan_sign(struct lexer *lexer)
@@ -145,7 +145,7 @@ static shoal_status scan_sign(struct lexer *lexer)
     scan_name(lexer);
     return lexer->at - lexer->token.start > 1
                ? SHOAL_OK
-               : lexer_fail(&lexer->token, "expected a name behind '%c'", *lexer->token.start);
+               : lexer_fail(&lexer->token, "expected a name after '%c'", *lexer->token.start);
 }
 
 static shoal_status scan(struct lexer *lexer)
@@ -252,7 +252,7 @@ static shoal_status read_escape(const struct token *token, const char **from, ch
     int high = *at == 'x' ? hex_digit(at[1]) : -1;
     int low = high >= 0 ? hex_digit(at[2]) : -1;
     if (low < 0) {
-        return lexer_fail(&place, "expected \\n, \\r, \\t, \\\", \\\\ or \\x with two digits behind a '\\'");
+        return lexer_fail(&place, "expected \\n, \\r, \\t, \\\", \\\\ or \\x with two digits after a '\\'");
     }
     if (high + low == 0) {
         return lexer_fail(&place, "a string cannot have a zero byte");
@@ -327,7 +327,7 @@ shoal_status lexer_float(const struct token *token, shoal_dtype dtype, double *v
         break;
     }
     if (token->length > FLOAT_TEXT_MAX_CHARS) {
-        return lexer_fail(token, "a number of %zu characters, more than %d", token->length,
+        return lexer_fail(token, "a number has %zu characters, more than %d", token->length,
                           FLOAT_TEXT_MAX_CHARS);
     }
     return lexer_fail(token, "'%.*s' is not a number", shown, token->start);

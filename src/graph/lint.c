@@ -63,17 +63,17 @@ static shoal_status check_link(const struct shoal_graph *graph, const struct sho
                                const struct shoal_node *prev)
 {
     if (node->graph != graph) {
-        return refuse(node, "stands in the list of a graph that is not its own");
+        return refuse(node, "is in the list of another graph");
     }
     if (node->is_erased) {
-        return refuse(node, "is erased, and stands in the list");
+        return refuse(node, "is erased, but still in the list");
     }
     if (node->prev != prev) {
-        return refuse(node, "the node before it in the list is %.64s, by its own account %.64s",
-                      name_of(prev), name_of(node->prev));
+        return refuse(node, "the node before it in the list is %.64s, but its prev is %.64s", name_of(prev),
+                      name_of(node->prev));
     }
     if (prev && prev->order >= node->order) {
-        return refuse(node, "its order %llu does not grow from %.64s with %llu",
+        return refuse(node, "its order %llu is not above that of node %.64s before it, %llu",
                       (unsigned long long)node->order, name_of(prev), (unsigned long long)prev->order);
     }
     return SHOAL_OK;
@@ -83,11 +83,11 @@ static shoal_status check_link(const struct shoal_graph *graph, const struct sho
 static shoal_status check_end(const struct shoal_graph *graph, const struct shoal_node *last, size_t n_nodes)
 {
     if (graph->last != last) {
-        return error_set(SHOAL_ERR_STATE, "the list ends with node %.64s, by the graph's account with %.64s",
+        return error_set(SHOAL_ERR_STATE, "the list ends with node %.64s, but the graph's last node is %.64s",
                          name_of(last), name_of(graph->last));
     }
     if (n_nodes != graph->n_nodes) {
-        return error_set(SHOAL_ERR_STATE, "the list has %zu nodes, by the graph's account %zu", n_nodes,
+        return error_set(SHOAL_ERR_STATE, "the list has %zu nodes, but n_nodes is %zu", n_nodes,
                          graph->n_nodes);
     }
     return SHOAL_OK;
@@ -132,8 +132,9 @@ static shoal_status check_name(const struct shoal_graph *graph, const struct sho
     if (found == node) {
         return SHOAL_OK;
     }
-    return found ? refuse(node, "its name finds another node, number %u instead of %u", found->id, node->id)
-                 : refuse(node, "is not found by its name");
+    return found
+               ? refuse(node, "its name leads to another node, with id %u instead of %u", found->id, node->id)
+               : refuse(node, "is not found by its name");
 }
 
 /* A node that is referred to must be in the list; `what` says where the reference is. */
@@ -187,8 +188,7 @@ static __attribute__((noinline)) shoal_status refuse_input(const struct walk *wa
     }
     if (!input->is_erased && input->graph == walk->lint->graph && input->order >= node->order &&
         is_behind(node, input)) {
-        return refuse(node, "argument %zu: node %.64s does not stand before it", walk->argument,
-                      name_of(input));
+        return refuse(node, "argument %zu: node %.64s is not before it", walk->argument, name_of(input));
     }
     TRY(check_reference(walk->lint, node, input, "argument", walk->argument));
     return refuse(node, "argument %zu: node %.64s is the output", walk->argument, input->name);
@@ -258,10 +258,10 @@ static shoal_status check_args(struct lint *lint, const struct shoal_node *node,
 {
     struct walk walk = {.lint = lint, .node = node, .number = number};
     if (node->n_args > 0 && !node->args) {
-        return refuse(node, "has %zu arguments and no memory of them", node->n_args);
+        return refuse(node, "has %zu arguments, but args is NULL", node->n_args);
     }
     if (node->n_inputs > 0 && (!node->inputs || !node->edges)) {
-        return refuse(node, "has %zu inputs and no memory of them", node->n_inputs);
+        return refuse(node, "has %zu inputs, but inputs or edges is NULL", node->n_inputs);
     }
     for (; walk.argument < node->n_args; walk.argument++) {
         const shoal_arg *arg = &node->args[walk.argument];
@@ -306,7 +306,7 @@ static shoal_status check_users(const struct lint *lint, const struct shoal_node
     size_t n_users = 0;
     for (const struct edge *edge = node->first_use; edge; edge = edge->next) {
         if (edge->prev != prev || edge->input != node) {
-            return refuse(node, "its users are not a list: user %zu does not lead back", n_users);
+            return refuse(node, "its list of users is broken at user %zu", n_users);
         }
         TRY(check_reference(lint, node, edge->user, "user", n_users));
         if (!has_edge(edge->user, edge)) {
@@ -316,10 +316,10 @@ static shoal_status check_users(const struct lint *lint, const struct shoal_node
         n_users++;
     }
     if (node->last_use != prev) {
-        return refuse(node, "the list of its users does not end where it says");
+        return refuse(node, "last_use is not the last edge in its list of users");
     }
     if (n_users != node->n_users) {
-        return refuse(node, "has %zu users in its list, by its own account %zu", n_users, node->n_users);
+        return refuse(node, "has %zu users in its list, but n_users is %zu", n_users, node->n_users);
     }
     return SHOAL_OK;
 }
@@ -343,14 +343,14 @@ static shoal_status check_uses_of(const struct lint *lint, const struct entry *e
 static shoal_status check_values(const struct shoal_node *node)
 {
     if (!node->is_list && node->n_values > 1) {
-        return refuse(node, "gives %zu values, and no list", node->n_values);
+        return refuse(node, "gives %zu values, but is_list is false", node->n_values);
     }
     if (node->n_values > 0 && !node->values) {
-        return refuse(node, "gives %zu values and has no memory of them", node->n_values);
+        return refuse(node, "gives %zu values, but values is NULL", node->n_values);
     }
     for (size_t i = 0; i < node->n_values; i++) {
         if (!node->values[i]) {
-            return refuse(node, "value %zu is not there", i);
+            return refuse(node, "value %zu is NULL", i);
         }
         if (node->kind != SHOAL_NODE_CONSTANT && node->values[i]->device != SHOAL_META) {
             return refuse(node, "value %zu is not on the meta device", i);
@@ -372,8 +372,8 @@ static shoal_status check_call(const struct shoal_node *node)
                       node->op->n_params);
     }
     if (node->is_list != node->op->returns_list) {
-        return refuse(node, "gives %s, %s gives %s", node->is_list ? "a list" : "no list", node->op->name,
-                      node->op->returns_list ? "one" : "none");
+        return refuse(node, "gives %s, but op %s gives %s", node->is_list ? "a list" : "no list",
+                      node->op->name, node->op->returns_list ? "one" : "none");
     }
     if (!node->is_list && node->n_values != 1) {
         return refuse(node, "gives %zu values instead of one", node->n_values);
@@ -411,10 +411,10 @@ static shoal_status check_output(const struct shoal_graph *graph, const struct s
         return error_set(SHOAL_ERR_STATE, "the graph has no output");
     }
     if (graph->output != output) {
-        return refuse(output, "is the output, by the graph's account %.64s is", name_of(graph->output));
+        return refuse(output, "is the output, but the graph's output is %.64s", name_of(graph->output));
     }
     if (output->next) {
-        return refuse(output, "is the output and stands before node %.64s", output->next->name);
+        return refuse(output, "is the output, but comes before node %.64s", output->next->name);
     }
     return SHOAL_OK;
 }
@@ -659,7 +659,7 @@ shoal_status graph_lint_order(const struct shoal_graph *graph)
                 return refuse(node, "input %zu: node %.64s is not in the graph", i, name_of(input));
             }
             if (input->order >= node->order) {
-                return refuse(node, "input %zu: node %.64s does not stand before it", i, name_of(input));
+                return refuse(node, "input %zu: node %.64s is not before it", i, name_of(input));
             }
         }
     }

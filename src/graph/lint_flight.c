@@ -115,11 +115,12 @@ static shoal_status refuse(const struct walk *walk, const struct touch *touch, c
         wait = wait->next;
     } while (wait);
     if (wait) {
-        (void)error_set(SHOAL_ERR_STATE, "node %.64s %s node %.64s, memory that is %s until node %.64s waits",
+        (void)error_set(SHOAL_ERR_STATE,
+                        "node %.64s %s node %.64s, whose memory is %s until node %.64s waits",
                         walk->node->name, verb, touch->node->name, state, wait->name);
     } else {
         (void)error_set(SHOAL_ERR_STATE,
-                        "node %.64s %s node %.64s, memory that is %s, and nobody waits for that",
+                        "node %.64s %s node %.64s, whose memory is %s, and nobody waits for that",
                         walk->node->name, verb, touch->node->name, state);
     }
     return error_prefix(SHOAL_ERR_STATE, "node %.64s", use->start->name);

@@ -145,7 +145,7 @@ static shoal_status check_call(const struct shoal_lowering *lowering, const shoa
                          lowering->node->name);
     }
     return op_is_in_place(op) ? SHOAL_OK
-                              : error_set(SHOAL_ERR_INVALID, "%s does not write what it is given", op->name);
+                              : error_set(SHOAL_ERR_INVALID, "%s writes none of its arguments", op->name);
 }
 
 /* Finds the values of the call, which must be tensors that exist already. The caller opens a scope for it, and owns the

@@ -186,7 +186,7 @@ static shoal_status visit(struct builder *builder, struct shoal_node *node)
     effects_accesses(builder->effects, node, &accesses, &n_accesses);
     for (size_t i = 0; i < n_accesses; i++) {
         if (accesses[i].storage >= builder->profile->n_storages) {
-            return error_set(SHOAL_ERR_STATE, "node %.64s uses memory before it is there", node->name);
+            return error_set(SHOAL_ERR_STATE, "node %.64s uses memory before a node creates it", node->name);
         }
         TRY(add_use(builder, node, accesses[i].storage));
     }

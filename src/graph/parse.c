@@ -241,7 +241,7 @@ static shoal_status fail_unknown_op(const struct token *place, const char *name)
     nearest_describe(&nearest, "ops", words);
     bool is_nn = strncmp(name, "nn.", strlen("nn.")) == 0 && !has_nn;
     return lexer_fail(place, "there is no op %.64s; %s", name,
-                      is_nn ? "those of libshoal_nn are there after shoal_nn_init(), and in shoal opt with "
+                      is_nn ? "the ops of libshoal_nn exist after shoal_nn_init(), and in shoal opt with "
                               "--load=libshoal_nn.so"
                             : words);
 }
@@ -397,7 +397,7 @@ static shoal_status parse_into(shoal_graph *graph, const char *text, size_t byte
     struct parser parser = {.graph = graph};
     size_t string_bytes;
     if (!mem_multiply(bytes, 2, &string_bytes)) {
-        return error_set(SHOAL_ERR_INVALID, "graph_parse: a text of %zu bytes", bytes);
+        return error_set(SHOAL_ERR_INVALID, "graph_parse: a text of %zu bytes is too long", bytes);
     }
     /* A string, with its zero, has at most twice as many bytes as its token. */
     parser.strings = mem_alloc(string_bytes > 0 ? string_bytes : 1);

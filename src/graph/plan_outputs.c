@@ -218,7 +218,7 @@ void plan_give_outputs(struct shoal_plan *plan, shoal_tensor *const *inputs, sho
 static bool take_away(struct shoal_plan *plan, struct bound_set *set)
 {
     const struct plan_buffer *root = &plan->buffers[set->buffer];
-    LOG(SHOAL_LOG_ERROR, "plan_free: an output that is still used cannot have memory of its own: %s",
+    LOG(SHOAL_LOG_ERROR, "plan_free: an output that is still used cannot get memory of its own: %s",
         shoal_error_text());
     while (root->place == PLAN_SLOT) {
         root = &plan->buffers[root->index];

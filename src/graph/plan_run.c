@@ -410,7 +410,7 @@ shoal_status plan_run(struct shoal_plan *plan, shoal_tensor *const *inputs, size
                       .n_outputs = n_outputs};
     if (plan->binding && atomic_exchange(&plan->binding->is_running, true)) {
         return error_set(SHOAL_ERR_STATE,
-                         "plan_run: the plan is busy: it runs already, in another thread or below this call");
+                         "plan_run: the plan is running already, in another thread or around this call");
     }
     shoal_status status = run_plan(&run);
     if (plan->binding) {

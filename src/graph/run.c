@@ -246,7 +246,7 @@ static shoal_status check(const struct run *run)
         return error_set(SHOAL_ERR_STATE, "the graph has no output");
     }
     if (graph->last != graph->output) {
-        return error_set(SHOAL_ERR_STATE, "%%%s stands after the output", graph->last->name);
+        return error_set(SHOAL_ERR_STATE, "%%%s comes after the output", graph->last->name);
     }
     TRY(graph_lint_order(graph));
     TRY(check_nodes(graph));

@@ -159,7 +159,7 @@ static shoal_status refuse_cycle(const struct sorting *sorting)
     const struct item *item = &sorting->items[index];
     const struct shoal_node *other = sorting->items[item->waits_for].node;
     if (sorting->items[item->waits_for].is_placed) {
-        return error_set(SHOAL_ERR_INVALID, "graph_sort: node %s would have to stand after %s, the output",
+        return error_set(SHOAL_ERR_INVALID, "graph_sort: node %s must come after %s, the output",
                          item->node->name, other->name);
     }
     if (other == item->node) {
@@ -237,8 +237,8 @@ shoal_status graph_sort_region(struct shoal_node *first, struct shoal_node *last
     for (const struct shoal_node *node = first; node != last; n_nodes++) {
         node = node->next;
         if (!node) {
-            return error_set(SHOAL_ERR_INVALID, "graph_sort: node %s does not stand after node %s",
-                             last->name, first->name);
+            return error_set(SHOAL_ERR_INVALID, "graph_sort: node %s is not after node %s", last->name,
+                             first->name);
         }
     }
     return sort_nodes(first, n_nodes, extra, context);

@@ -20,10 +20,9 @@ enum span_use {
 
 /* A node of a segment tree: a range of neighbouring pieces, which lie between points. */
 struct span_node {
-    uint32_t owner; /* of the write that covers this range, but not that of the parent */
-    uint32_t
-        covers[2]; /* by enum span_use: number of uses that cover this range, but not that of the parent */
-    uint32_t total[2]; /* covers[], plus total[] of both halves */
+    uint32_t owner;     /* of the write that covers this range, but not that of the parent */
+    uint32_t covers[2]; /* by enum span_use: uses that cover this range, but not that of the parent */
+    uint32_t total[2];  /* covers[], plus total[] of both halves */
 };
 
 struct span_tree {

@@ -287,7 +287,7 @@ says out "%c = neg(%x) : f32[2]"
 says_not out %a
 printf 'graph { %%x = placeholder : f32[2] %%y = nn.tanh(%%x) return %%y }' >"$scratch/in"
 expect 1 -
-says err "there is no op nn.tanh; those of libshoal_nn are there after shoal_nn_init(), and in shoal opt with --load=libshoal_nn.so"
+says err "there is no op nn.tanh; the ops of libshoal_nn exist after shoal_nn_init(), and in shoal opt with --load=libshoal_nn.so"
 expect 0 "--load=$nn_library" --run -
 says out "%y = nn.tanh(%x) : f32[2]"
 sed -i 's/nn.tanh/nn.tang/' "$scratch/in"

@@ -136,7 +136,7 @@ TEST(a_graph_that_is_not_in_order_is_refused)
     REQUIRE_OK(shoal_node_move_before(b, a));
     size_t n_erased = 77;
     CHECK_STATUS(shoal_graph_remove_dead(graph, &n_erased), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("graph_remove_dead: node neg_1: input 0: node neg does not stand before it");
+    CHECK_ERROR_TEXT("graph_remove_dead: node neg_1: input 0: node neg is not before it");
     CHECK_INT(n_erased, 0);
     CHECK_NODES(graph, "x neg_1 neg output");
     REQUIRE_OK(shoal_graph_sort(graph));

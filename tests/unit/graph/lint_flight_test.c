@@ -76,7 +76,8 @@ TEST(an_input_is_not_written)
     struct subject s = begin();
     s.start = build_all_reduce(s.graph, s.x);
     s.late = BUILD_CALL(s.graph, "copy_", arg_node(s.x), arg_node(s.y));
-    FINISH(&s, "node all_reduce: node copy_ writes node x, memory that is read until node wait_tensor waits");
+    FINISH(&s,
+           "node all_reduce: node copy_ writes node x, whose memory is read until node wait_tensor waits");
 }
 
 TEST(an_input_may_be_copied_from)
@@ -95,7 +96,7 @@ TEST(an_input_is_not_written_through_views_of_views)
     shoal_node *flat = BUILD_CALL(s.graph, "flatten", arg_node(before));
     shoal_node *part = slice(s.graph, flat, 3, 1);
     s.late = double_in_place(s.graph, part);
-    FINISH(&s, "node all_reduce: node mul_scalar_ writes node narrow, memory that is read until node "
+    FINISH(&s, "node all_reduce: node mul_scalar_ writes node narrow, whose memory is read until node "
                "wait_tensor waits");
 }
 
@@ -125,7 +126,7 @@ TEST(a_result_is_not_read_through_a_view)
     s.late = BUILD_CALL(s.graph, "neg", arg_node(again));
     FINISH(
         &s,
-        "node all_reduce: node neg reads node flatten, memory that is written until node wait_tensor waits");
+        "node all_reduce: node neg reads node flatten, whose memory is written until node wait_tensor waits");
 }
 
 TEST(a_result_is_not_written_through_a_view)
@@ -135,7 +136,7 @@ TEST(a_result_is_not_written_through_a_view)
     shoal_node *view = slice(s.graph, s.start, 0, 1);
     s.late = double_in_place(s.graph, view);
     FINISH(&s,
-           "node all_reduce: node mul_scalar_ writes node narrow, memory that is written until node wait");
+           "node all_reduce: node mul_scalar_ writes node narrow, whose memory is written until node wait");
 }
 
 /* contiguous of what is contiguous gives the same tensor: no kernel runs. */
@@ -158,7 +159,7 @@ TEST(a_result_is_not_the_input_of_another_start)
     s.wait = build_wait(s.graph, s.start);
     REQUIRE(second && build_output(s.graph, 2, s.wait, second));
     check_refused(__LINE__, s.graph,
-                  "node all_reduce: node all_reduce_1 reads node narrow, memory that is written until node "
+                  "node all_reduce: node all_reduce_1 reads node narrow, whose memory is written until node "
                   "wait_tensor_1 waits");
     CHECK_OK(shoal_node_move_before(s.wait, s.late));
     CHECK_OK(shoal_graph_lint(s.graph));
@@ -174,8 +175,9 @@ TEST(an_input_of_two_starts_is_free_after_both)
     s.late = double_in_place(s.graph, s.x);
     s.wait = build_wait(s.graph, second);
     REQUIRE(first_wait);
-    FINISH(&s,
-           "node all_reduce_1: node mul_scalar_ writes node x, memory that is read until node wait_tensor_1");
+    FINISH(
+        &s,
+        "node all_reduce_1: node mul_scalar_ writes node x, whose memory is read until node wait_tensor_1");
 }
 
 /* In place ---------------------------------------------------------------------------------------------- */
@@ -186,7 +188,7 @@ TEST(an_operand_in_place_is_not_read)
     s.start = reduce_in_place(s.graph, s.x);
     s.late = BUILD_CALL(s.graph, "neg", arg_node(s.x));
     FINISH(&s,
-           "node all_reduce_: node neg reads node x, memory that is written until node wait_tensor waits");
+           "node all_reduce_: node neg reads node x, whose memory is written until node wait_tensor waits");
 }
 
 TEST(an_operand_in_place_is_not_written)
@@ -195,9 +197,8 @@ TEST(an_operand_in_place_is_not_written)
     shoal_node *view = BUILD_CALL(s.graph, "view", arg_node(s.x), ARG_LIST(arg_int(2), arg_int(2)));
     s.start = reduce_in_place(s.graph, s.x);
     s.late = double_in_place(s.graph, view);
-    FINISH(
-        &s,
-        "node all_reduce_: node mul_scalar_ writes node view, memory that is written until node wait_tensor");
+    FINISH(&s, "node all_reduce_: node mul_scalar_ writes node view, whose memory is written until node "
+               "wait_tensor");
 }
 
 TEST(an_operand_in_place_is_not_started_again)
@@ -240,8 +241,8 @@ TEST(out_and_self)
                  : i == 1 ? double_in_place(s.graph, s.x)
                           : BUILD_CALL(s.graph, "neg", arg_node(s.x));
         static const char *const words[] = {
-            "node all_gather_into_tensor_out: node neg reads node out, memory that is written until",
-            "node all_gather_into_tensor_out: node mul_scalar_ writes node x, memory that is read until",
+            "node all_gather_into_tensor_out: node neg reads node out, whose memory is written until",
+            "node all_gather_into_tensor_out: node mul_scalar_ writes node x, whose memory is read until",
             NULL};
         FINISH(&s, words[i]);
     }
@@ -256,7 +257,8 @@ TEST(out_around_self)
     s.start = BUILD_CALL(s.graph, "all_gather_into_tensor_out", arg_node(out), arg_node(part),
                          arg_group(BUILD_GROUP));
     s.late = BUILD_CALL(s.graph, "neg", arg_node(slice(s.graph, out, 0, 1)));
-    FINISH(&s, "node all_gather_into_tensor_out: node neg reads node narrow_1, memory that is written until");
+    FINISH(&s,
+           "node all_gather_into_tensor_out: node neg reads node narrow_1, whose memory is written until");
 }
 
 /* Constants look at one storage through one twin. */
@@ -273,7 +275,7 @@ TEST(a_constant_is_not_written)
     s.start = build_all_reduce(s.graph, BUILD_CALL(s.graph, "flatten", arg_node(constants[0])));
     s.late = double_in_place(s.graph, constants[1]);
     FINISH(&s,
-           "node all_reduce: node mul_scalar_ writes node c_1, memory that is read until node wait_tensor");
+           "node all_reduce: node mul_scalar_ writes node c_1, whose memory is read until node wait_tensor");
 }
 
 /* Lists ------------------------------------------------------------------------------------------------- */
@@ -297,7 +299,7 @@ TEST(lists_out_of_place)
         REQUIRE(waits[0] && waits[1]);
         s.wait = waits[i];
         static const char *const words[] = {"node all_reduce_coalesced: node mul_scalar_ writes node y, "
-                                            "memory that is read until node wait_tensor waits",
+                                            "whose memory is read until node wait_tensor waits",
                                             "node all_reduce_coalesced: node neg reads node narrow, memory "
                                             "that is written until node wait_tensor_1 waits"};
         FINISH(&s, words[i]);
@@ -312,9 +314,8 @@ TEST(lists_in_place)
     REQUIRE(build_wait(s.graph, items[0]));
     s.late = BUILD_CALL(s.graph, "add", arg_node(s.x), arg_node(s.y));
     s.wait = build_wait(s.graph, items[1]);
-    FINISH(
-        &s,
-        "node all_reduce_coalesced_: node add reads node y, memory that is written until node wait_tensor_1");
+    FINISH(&s, "node all_reduce_coalesced_: node add reads node y, whose memory is written until node "
+               "wait_tensor_1");
 }
 
 TEST(lists_that_are_waited_for_as_a_whole)
@@ -325,7 +326,7 @@ TEST(lists_that_are_waited_for_as_a_whole)
     s.wait = BUILD_CALL(s.graph, "wait_tensors", arg_node(s.start));
     FINISH(
         &s,
-        "node all_reduce_coalesced_: node add reads node x, memory that is written until node wait_tensors");
+        "node all_reduce_coalesced_: node add reads node x, whose memory is written until node wait_tensors");
 }
 
 TEST(an_element_that_nobody_waits_for)
@@ -337,7 +338,7 @@ TEST(an_element_that_nobody_waits_for)
     REQUIRE(build_output(s.graph, 2, wait, neg));
     check_refused(
         __LINE__, s.graph,
-        "node all_reduce_coalesced_: node neg reads node y, memory that is written, and nobody waits");
+        "node all_reduce_coalesced_: node neg reads node y, whose memory is written, and nobody waits");
     shoal_graph_free(s.graph);
 }
 
@@ -352,8 +353,8 @@ TEST(sends_and_receives)
                              arg_group(BUILD_GROUP));
         s.late = i == 0 ? double_in_place(s.graph, s.x) : BUILD_CALL(s.graph, "neg", arg_node(s.x));
         static const char *const words[] = {
-            "node isend: node mul_scalar_ writes node x, memory that is read until node wait_tensor waits",
-            NULL, "node irecv: node neg reads node x, memory that is written until node wait_tensor waits"};
+            "node isend: node mul_scalar_ writes node x, whose memory is read until node wait_tensor waits",
+            NULL, "node irecv: node neg reads node x, whose memory is written until node wait_tensor waits"};
         FINISH(&s, words[i]);
     }
 }
@@ -374,11 +375,12 @@ TEST(batches)
                           : double_in_place(s.graph, view);
         s.wait = BUILD_CALL(s.graph, "wait_tensors", arg_node(s.start));
         static const char *const words[] = {
-            "node batch_p2p_ops: node copy_ writes node x, memory that is read until node wait_tensors waits",
-            NULL,
-            "node batch_p2p_ops: node neg reads node narrow, memory that is written until node wait_tensors "
+            "node batch_p2p_ops: node copy_ writes node x, whose memory is read until node wait_tensors "
             "waits",
-            "node batch_p2p_ops: node mul_scalar_ writes node narrow, memory that is written until"};
+            NULL,
+            "node batch_p2p_ops: node neg reads node narrow, whose memory is written until node wait_tensors "
+            "waits",
+            "node batch_p2p_ops: node mul_scalar_ writes node narrow, whose memory is written until"};
         FINISH(&s, words[i]);
     }
 }
@@ -433,7 +435,7 @@ TEST(many_slices)
     CHECK_OK(shoal_graph_lint(graph));
     CHECK_OK(shoal_node_move_before(late, wait));
     check_refused(__LINE__, graph,
-                  "node mul_scalar_ writes node x, memory that is written until node wait_tensor");
+                  "node mul_scalar_ writes node x, whose memory is written until node wait_tensor");
     free(starts);
     shoal_graph_free(graph);
 }

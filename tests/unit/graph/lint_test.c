@@ -84,14 +84,14 @@ TEST(the_list)
     struct subject s;
     REQUIRE(subject_build(&s));
     BREAK(s.graph, s.add->prev, s.y,
-          "node add: the node before it in the list is wait_tensor, by its own account y");
+          "node add: the node before it in the list is wait_tensor, but its prev is y");
     BREAK(s.graph, s.x->prev, s.y, "node x: the node before it in the list is none");
-    BREAK(s.graph, s.add->prev, NULL, "by its own account none");
-    BREAK(s.graph, s.graph->last, s.mul, "the list ends with node output, by the graph's account with mul");
-    BREAK(s.graph, s.graph->last, NULL, "by the graph's account with none");
+    BREAK(s.graph, s.add->prev, NULL, "but its prev is none");
+    BREAK(s.graph, s.graph->last, s.mul, "the list ends with node output, but the graph's last node is mul");
+    BREAK(s.graph, s.graph->last, NULL, "but the graph's last node is none");
     BREAK(s.graph, s.graph->first, s.y, "node y: the node before it");
-    BREAK(s.graph, s.graph->n_nodes, 6, "the list has 7 nodes, by the graph's account 6");
-    BREAK(s.graph, s.graph->n_nodes, 8, "the list has 7 nodes, by the graph's account 8");
+    BREAK(s.graph, s.graph->n_nodes, 6, "the list has 7 nodes, but n_nodes is 6");
+    BREAK(s.graph, s.graph->n_nodes, 8, "the list has 7 nodes, but n_nodes is 8");
     BREAK(s.graph, s.add->order, s.wait->order, "node add: its order");
     BREAK(s.graph, s.add->order, s.output->order + 1, "node mul: its order");
     BREAK(s.graph, s.mul->next, s.y, "node y: the node before it in the list is mul");
@@ -106,9 +106,9 @@ TEST(graphs_erased_nodes_and_ids)
     struct subject s;
     REQUIRE(subject_build(&s));
     shoal_graph *other = build_graph(0);
-    BREAK(s.graph, s.add->graph, other, "node add: stands in the list of a graph that is not its own");
-    BREAK(s.graph, s.add->graph, NULL, "node add: stands in the list of a graph");
-    BREAK(s.graph, s.add->is_erased, true, "node add: is erased, and stands in the list");
+    BREAK(s.graph, s.add->graph, other, "node add: is in the list of another graph");
+    BREAK(s.graph, s.add->graph, NULL, "node add: is in the list of another graph");
+    BREAK(s.graph, s.add->is_erased, true, "node add: is erased, but still in the list");
     BREAK(s.graph, s.add->id, s.graph->n_ids, "node add: its id");
     BREAK(s.graph, s.add->id, s.x->id, "of node x");
     BREAK(s.graph, s.graph->n_ids, 2, "is not below 2");
@@ -135,7 +135,7 @@ TEST(names)
     BREAK(s.graph, s.add->name, NULL, "node (without a name): has no name");
     BREAK(s.graph, s.add->name, "", "has no name");
     BREAK(s.graph, s.add->name, "nobody", "node nobody: is not found by its name");
-    BREAK(s.graph, s.add->name, "mul", "node mul: its name finds another node");
+    BREAK(s.graph, s.add->name, "mul", "node mul: its name leads to another node");
     shoal_graph_free(s.graph);
 }
 
@@ -151,18 +151,16 @@ TEST(arguments_and_inputs)
     REQUIRE(subject_build(&s));
     BREAK(s.graph, args_of(s.add)[1].as.node, NULL, "node add: argument 1: is not a node");
     BREAK(s.graph, args_of(s.add)[1].as.node, s.x, "node add: argument 1: node x is not its input 1");
-    BREAK(s.graph, args_of(s.add)[1].as.node, s.mul,
-          "node add: argument 1: node mul does not stand before it");
-    BREAK(s.graph, args_of(s.add)[1].as.node, s.add,
-          "node add: argument 1: node add does not stand before it");
+    BREAK(s.graph, args_of(s.add)[1].as.node, s.mul, "node add: argument 1: node mul is not before it");
+    BREAK(s.graph, args_of(s.add)[1].as.node, s.add, "node add: argument 1: node add is not before it");
     BREAK(s.graph, args_of(s.add)[1], arg_none(), "node add: has 2 inputs, its arguments name 1");
     BREAK(s.graph, args_of(s.mul)[1].as.node, s.y, "node mul: argument 1: node y is not its input 1");
     BREAK(s.graph, args_of(s.mul)[0].kind, (shoal_arg_kind)77, "node mul: argument 0: unknown kind 77");
     BREAK(s.graph, s.add->inputs[0], s.y, "node add: argument 0: node wait_tensor is not its input 0");
     BREAK(s.graph, s.add->n_inputs, 1, "node add: argument 1: node y is not its input 1");
-    BREAK(s.graph, s.add->inputs, NULL, "node add: has 2 inputs and no memory of them");
-    BREAK(s.graph, s.add->edges, NULL, "node add: has 2 inputs and no memory of them");
-    BREAK(s.graph, s.add->args, NULL, "node add: has 2 arguments and no memory of them");
+    BREAK(s.graph, s.add->inputs, NULL, "node add: has 2 inputs, but inputs or edges is NULL");
+    BREAK(s.graph, s.add->edges, NULL, "node add: has 2 inputs, but inputs or edges is NULL");
+    BREAK(s.graph, s.add->args, NULL, "node add: has 2 arguments, but args is NULL");
     BREAK(s.graph, args_of(s.start)[1].as.string, NULL, "node all_reduce: argument 1: no string");
     shoal_arg no_items = {.kind = SHOAL_ARG_LIST, .as.list = {NULL, 2}};
     BREAK(s.graph, args_of(s.add)[1], no_items, "node add: argument 1: a list without items");
@@ -188,7 +186,7 @@ TEST(an_input_behind_its_user)
     struct subject s;
     REQUIRE(subject_build(&s));
     REQUIRE_OK(shoal_node_move_before(s.mul, s.add));
-    check_refused(__LINE__, s.graph, "graph_lint: node mul: argument 0: node add does not stand before it");
+    check_refused(__LINE__, s.graph, "graph_lint: node mul: argument 0: node add is not before it");
     REQUIRE_OK(shoal_node_move_after(s.mul, s.add));
     CHECK_OK(shoal_graph_lint(s.graph));
     shoal_graph_free(s.graph);
@@ -222,11 +220,11 @@ TEST(edges)
     BREAK(s.graph, s.add->edges[1].user, s.mul, "node add: its edge 1 does not lead");
     BREAK(s.graph, s.y->first_use, NULL, "node add: is not in the list of users of its input y");
     BREAK(s.graph, s.y->last_use, NULL, "node add: is not in the list of users of its input y");
-    BREAK(s.graph, s.y->n_users, 2, "node y: has 1 users in its list, by its own account 2");
-    BREAK(s.graph, s.y->n_users, 0, "node y: has 1 users in its list, by its own account 0");
-    BREAK(s.graph, s.output->n_users, 1, "node output: has 0 users in its list, by its own account 1");
+    BREAK(s.graph, s.y->n_users, 2, "node y: has 1 users in its list, but n_users is 2");
+    BREAK(s.graph, s.y->n_users, 0, "node y: has 1 users in its list, but n_users is 0");
+    BREAK(s.graph, s.output->n_users, 1, "node output: has 0 users in its list, but n_users is 1");
     BREAK(s.graph, s.output->last_use, &s.add->edges[0],
-          "node output: the list of its users does not end where it says");
+          "node output: last_use is not the last edge in its list of users");
     /* An edge that is its own neighbour, in no list: only numbers tell. */
     struct shoal_node y = *s.y;
     struct edge *edge = &s.add->edges[1];
@@ -249,7 +247,7 @@ TEST(edges)
     stray.user = NULL;
     check_refused(__LINE__, s.graph, "node output: user 0: is not a node");
     stray.input = s.mul;
-    check_refused(__LINE__, s.graph, "node output: its users are not a list: user 0 does not lead back");
+    check_refused(__LINE__, s.graph, "node output: its list of users is broken at user 0");
     shoal_graph_free(s.graph);
 }
 
@@ -262,11 +260,11 @@ TEST(kinds_and_values)
     BREAK(s.graph, s.x->op, s.add->op, "node x: has an op and is not a call");
     BREAK(s.graph, s.add->op, s.start->op, "node add: has 2 arguments, all_reduce has 4 parameters");
     BREAK(s.graph, s.add->target, NULL, "node add: calls nothing");
-    BREAK(s.graph, s.add->is_list, true, "node add: gives a list, add gives none");
+    BREAK(s.graph, s.add->is_list, true, "node add: gives a list, but op add gives none");
     BREAK(s.graph, s.add->n_values, 0, "node add: gives 0 values instead of one");
-    BREAK(s.graph, s.add->n_values, 2, "node add: gives 2 values, and no list");
-    BREAK(s.graph, s.add->values, NULL, "node add: gives 1 values and has no memory of them");
-    BREAK(s.graph, s.add->values[0], NULL, "node add: value 0 is not there");
+    BREAK(s.graph, s.add->n_values, 2, "node add: gives 2 values, but is_list is false");
+    BREAK(s.graph, s.add->values, NULL, "node add: gives 1 values, but values is NULL");
+    BREAK(s.graph, s.add->values[0], NULL, "node add: value 0 is NULL");
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *data = shoal_zeros((int64_t[]){4}, 1, SHOAL_F32);
     BREAK(s.graph, s.add->values[0], data, "node add: value 0 is not on the meta device");
@@ -299,13 +297,13 @@ TEST(the_output)
     s.output->kind = SHOAL_NODE_CALL;
     check_refused(__LINE__, s.graph, "the graph has no output");
     s.output->kind = SHOAL_NODE_OUTPUT;
-    BREAK(s.graph, s.graph->output, NULL, "node output: is the output, by the graph's account none is");
-    BREAK(s.graph, s.graph->output, s.mul, "node output: is the output, by the graph's account mul is");
+    BREAK(s.graph, s.graph->output, NULL, "node output: is the output, but the graph's output is none");
+    BREAK(s.graph, s.graph->output, s.mul, "node output: is the output, but the graph's output is mul");
     CHECK_OK(shoal_graph_lint(s.graph));
     REQUIRE_OK(shoal_graph_set_insert_point(s.graph, (shoal_insert_point){s.output, true}));
     shoal_node *late = BUILD_CALL(s.graph, "neg", arg_node(s.mul));
     REQUIRE(late);
-    check_refused(__LINE__, s.graph, "node output: is the output and stands before node neg");
+    check_refused(__LINE__, s.graph, "node output: is the output, but comes before node neg");
     args_of(late)[0].as.node = s.output;
     check_refused(__LINE__, s.graph, "node neg: argument 0: node output is the output");
     args_of(late)[0].as.node = s.mul;

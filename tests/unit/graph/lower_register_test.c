@@ -188,7 +188,7 @@ TEST(what_a_lowering_may_not)
     register_all();
     wish = (struct wish){.calls_functional = true};
     check_refused(sum_text,
-                  "%r: the lowering of test.sum: lowering_call(neg): neg does not write what it is given");
+                  "%r: the lowering of test.sum: lowering_call(neg): neg writes none of its arguments");
     CHECK_INT(wish.status, SHOAL_ERR_INVALID);
     wish = (struct wish){.calls_stranger = true};
     check_refused(sum_text, "lowering_call(copy_): %w is not an input of %r");

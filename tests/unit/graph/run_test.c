@@ -94,7 +94,7 @@ TEST(a_node_behind_the_output_is_refused)
     REQUIRE_OK(shoal_graph_call(graph, neg, &arg, 1, "late", NULL));
     CHECK_INT(run_inputs(graph, 0, &input), 1);
     CHECK_STATUS(shoal_graph_run(graph, NULL, &input, 1, &output, 1), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("%late stands after the output");
+    CHECK_ERROR_TEXT("%late comes after the output");
     CHECK(output == NULL);
     shoal_tensor_unref(input);
     shoal_graph_free(graph);

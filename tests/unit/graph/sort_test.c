@@ -175,7 +175,7 @@ TEST(a_node_that_needs_the_output)
     REQUIRE(a && output);
     a->inputs[0] = output;
     CHECK_STATUS(shoal_graph_sort(graph), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("graph_sort: node a would have to stand after output, the output");
+    CHECK_ERROR_TEXT("graph_sort: node a must come after output, the output");
     a->inputs[0] = x;
     CHECK_NODES(graph, "x a output");
     shoal_graph_free(graph);
@@ -244,7 +244,7 @@ TEST(a_region_is_sorted_alone)
     CHECK_OK(graph_sort_region(s.x, s.output, NULL, NULL));
     CHECK_NODES(s.graph, "x a b c d output");
     CHECK_STATUS(graph_sort_region(s.c, s.a, NULL, NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("node a does not stand after node c");
+    CHECK_ERROR_TEXT("node a is not after node c");
     shoal_graph_free(s.graph);
 }
 
