@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Norms of gradients and what is done about them; clip.h says how. */
+/* Clips gradients by norm or by value: see clip.h. */
 #include "parallel/clip.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 /* Added to the norm before dividing by it: what PyTorch does. */
 #define CLIP_EPSILON 1e-6
 
-/* What a walk gathers. */
+/* What a walk over the gradients adds up. */
 struct total {
     double power;
     struct kernel_squares sums;
@@ -53,7 +53,7 @@ static shoal_status share_total(struct total *total, shoal_group *group)
                                   SHOAL_SUM);
 }
 
-/* The norm, and what gradients are multiplied by to have the largest one that is allowed. */
+/* The norm, and the factor by which gradients have the largest norm that is allowed. */
 struct outcome {
     double norm;
     double factor;
@@ -100,7 +100,7 @@ shoal_status clip_by_norm(const struct clip_source *source, shoal_group *group, 
                          "the norm of the gradients is %g, but must be finite (must_be_finite)",
                          outcome.norm);
     }
-    if (!(outcome.factor >= 1.0)) { /* not a number: then no gradient is one, on any rank */
+    if (!(outcome.factor >= 1.0)) { /* also if it is NaN: then all gradients become NaN, on every rank */
         TRY(source->walk(source->owner, true, scale, &outcome.factor));
     }
     *norm_out = outcome.norm;

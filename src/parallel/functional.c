@@ -15,7 +15,7 @@ static shoal_tensor *call(enum op_id id, const shoal_value *arguments, size_t n_
                : NULL;
 }
 
-/* The factor is the last argument of a row, and left out where it means nothing. */
+/* The factor is the last argument of a row, and is left out if the operator does not use it. */
 static size_t count_given(size_t n_arguments, struct functional_reduce reduce)
 {
     return reduce.op == SHOAL_PREMUL_SUM ? n_arguments : n_arguments - 1;

@@ -12,7 +12,7 @@
 #include "comm/handles.h"
 #include "parallel/ddp/block.h"
 
-/* What every rank says. */
+/* What every rank sends to the others. */
 enum card_field {
     CARD_STATUS,
     CARD_NUMBER,
@@ -136,7 +136,7 @@ static shoal_status compare_hashes(shoal_group *lane, const struct ddp_tensors *
     return status;
 }
 
-/* Collective, whatever this rank has to say. */
+/* A rank that has failed takes part, too. */
 shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal_status mine)
 {
     struct ddp *ddp = collector->ddp;
@@ -163,7 +163,6 @@ shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal
     return has_peers ? compare_hashes(lane, &collector->list) : SHOAL_OK;
 }
 
-/* Collective: this rank's status if it is a failure, otherwise the first of the others'. */
 shoal_status ddp_confirm(shoal_group *lane, shoal_status mine)
 {
     char text[ERROR_TEXT_BYTES];

@@ -121,7 +121,7 @@ static shoal_status arrive(struct ddp_param *param)
     TRY(begin(ddp));
     if (ddp->backward.syncs &&
         ddp->buckets.plan.places[param - ddp->params].bucket < ddp->backward.n_started) {
-        param->n_expected = SIZE_MAX; /* from now on it waits for the end */
+        param->n_expected = SIZE_MAX; /* from now on it is sent at the end of the pass */
         return error_set(SHOAL_ERR_STATE,
                          "parameter %s gets another gradient after its gradient was sent: it is used more "
                          "often than in the first backward pass",
@@ -168,7 +168,6 @@ shoal_status ddp_add_hooks(struct ddp_param *param)
     return SHOAL_OK;
 }
 
-/* A tensor that was frozen and thawed has lost its hooks. */
 shoal_status ddp_watch_param(struct ddp_param *param)
 {
     const struct leaf *leaf = leaf_of(param->tensor);

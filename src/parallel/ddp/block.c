@@ -49,7 +49,7 @@ static void give_up_healthy(shoal_group *lane)
     error_clear();
 }
 
-/* A generation is lost with either of its lanes: both are closed. False: none has failed. */
+/* If one of the two lanes has failed, the generation is lost: closes both. False: neither has failed. */
 static bool close_failed(struct ddp_order *order, int number, int generation, shoal_group *lane,
                          shoal_group *buffer_lane)
 {
@@ -67,7 +67,8 @@ static bool close_failed(struct ddp_order *order, int number, int generation, sh
     return has_failed;
 }
 
-/* Neither of the two lanes has failed, or no other would be better: the group itself has. */
+/* Whether neither of the two lanes has failed. Also true if the group itself has: then no other lane would be
+   better. */
 static bool is_usable(const struct ddp *ddp, int number, int generation)
 {
     shoal_group *lane = NULL;
@@ -141,7 +142,7 @@ static shoal_status make_gradient(struct ddp_param *param, struct storage *stora
     return tensor_create(storage, param->tensor->dtype, &layout, &param->gradient);
 }
 
-/* To the block; at first there is nothing but a tensor to make. */
+/* Moves a gradient to its place in the block; the first time, makes a tensor over the place. */
 static shoal_status put_gradient(struct ddp_param *param, void *place)
 {
     struct storage *storage;
@@ -154,7 +155,7 @@ static shoal_status put_gradient(struct ddp_param *param, void *place)
     if (data == place) {
         return SHOAL_OK;
     }
-    (void)!tensor_wait_readable(param->gradient); /* what has failed is known to its fences */
+    (void)!tensor_wait_readable(param->gradient); /* the values are copied even if a write has failed */
     error_clear();
     kernel_copy(place, data, tensor_bytes(param->gradient));
     return storage_rebind(param->gradient->storage, place, NULL, NULL);
@@ -168,7 +169,7 @@ static shoal_status put_gradients(struct ddp *ddp)
     return SHOAL_OK;
 }
 
-/* Memory of its own for a parameter that has no gradient of ours yet. */
+/* Gives a parameter that has no gradient of ours yet memory outside of the block. */
 static shoal_status make_apart(struct ddp_param *param)
 {
     struct storage *storage;
@@ -180,7 +181,7 @@ static shoal_status make_apart(struct ddp_param *param)
     return make_gradient(param, storage);
 }
 
-/* In front of the memory it uses: the world ends it first. */
+/* Puts the struct at the front of the world's list, so that the world ends it before the memory that it uses. */
 static void join_world(struct ddp *ddp)
 {
     shoal_world *world = shoal_group_world(ddp->group);
@@ -231,7 +232,7 @@ static shoal_status open_block(struct ddp *ddp, shoal_symmetric **block_out)
     return SHOAL_OK;
 }
 
-/* A block with all gradients in it. Tried again, it goes on where it has failed. */
+/* Makes a block with all gradients in it. After a failure the next call goes on where this one stopped. */
 static shoal_status need_block(struct ddp *ddp)
 {
     if (!ddp->buckets.block) {
@@ -242,7 +243,7 @@ static shoal_status need_block(struct ddp *ddp)
 
 shoal_status ddp_need_places(struct ddp *ddp)
 {
-    /* The block of a generation that is lost is not opened any more. */
+    /* A block is not opened for a generation that is lost. */
     if (ddp->buckets.is_shared || (!ddp->lane.is_broken && need_block(ddp) == SHOAL_OK)) {
         return SHOAL_OK;
     }
@@ -267,7 +268,7 @@ shoal_status ddp_share_block(struct ddp *ddp)
     return SHOAL_OK;
 }
 
-/* After a failure a peer may still be writing to the old one. */
+/* Makes a new block after a failure, because a peer may still be writing to the old one. */
 static shoal_status replace_block(struct ddp *ddp, shoal_group *old_lane)
 {
     shoal_symmetric *old = ddp->buckets.block;
@@ -276,12 +277,12 @@ static shoal_status replace_block(struct ddp *ddp, shoal_group *old_lane)
     }
     TRY(open_block(ddp, &ddp->buckets.block));
     ddp->buckets.is_shared = false;
-    TRY(put_gradients(ddp)); /* otherwise some are still in the old one: the world frees it */
+    TRY(put_gradients(ddp)); /* if this fails, some are still in the old block, which the world frees */
     symmetric_discard(old_lane, old);
     return SHOAL_OK;
 }
 
-/* Zeros stay between items: what travels with them is nobody's, but should be a number. */
+/* Fills the gaps between items with zeros: they are sent with the items, and should be numbers. */
 shoal_status ddp_move(struct ddp *ddp, struct ddp_plan *plan)
 {
     size_t bytes = ddp->buckets.plan.bytes;
@@ -320,7 +321,7 @@ static bool is_anything_in_flight(const struct ddp *ddp)
     return false;
 }
 
-/* Tells the others, with the first reason that is known here. */
+/* Tells the other ranks, with the first reason that is known here. */
 static void give_up_lanes(struct ddp *ddp)
 {
     char reason[ERROR_TEXT_BYTES];
@@ -342,7 +343,7 @@ static void give_up_lanes(struct ddp *ddp)
 void ddp_close(struct ddp *ddp)
 {
     bool is_awaited = ddp->backward.is_running && ddp->backward.syncs; /* others may still be in that pass */
-    /* Once is enough: the module may have been called since, and stand in another generation of the order. */
+    /* Only once: the module may have been called since, and may belong to another generation of the order. */
     if (ddp->lane.group && !ddp->lane.is_given_up &&
         (ddp->lane.is_broken || is_awaited || is_anything_in_flight(ddp))) {
         give_up_lanes(ddp);
@@ -379,7 +380,7 @@ static void free_memory(void *context, void *data)
     mem_free(data);
 }
 
-/* False: somebody still looks at the block. */
+/* Moves a gradient out of the block. False: something still uses the block. */
 static bool leave(struct ddp_param *param)
 {
     struct storage *storage = param->gradient->storage;
@@ -403,7 +404,7 @@ static void leave_block(struct ddp *ddp)
 {
     bool is_free = true;
     if (!ddp->buckets.block) {
-        return; /* gradients that there are have memory of their own */
+        return; /* gradients have memory of their own */
     }
     for (size_t i = 0; i < ddp->n_params; i++) {
         if (ddp->params[i].gradient) {
@@ -430,7 +431,8 @@ void ddp_leave_world(struct ddp *ddp)
     }
 }
 
-/* Groups are gone by now, and with them all that was in flight; symmetric memory is not. This is off the list. */
+/* Groups are closed by now, so nothing is in flight; symmetric memory still exists. The struct is off the world's
+   list. */
 void ddp_world_ends(struct owned *owned)
 {
     struct ddp *ddp = (struct ddp *)owned;

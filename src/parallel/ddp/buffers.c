@@ -35,7 +35,7 @@ static shoal_status view_part(const shoal_tensor *buffer, char *part, shoal_tens
     return tensor_create(storage, buffer->dtype, &layout, view_out);
 }
 
-/* With strides, by the operation that copies. */
+/* For buffers with strides: by the op that copies. */
 static shoal_status copy_strided(shoal_tensor *buffer, char *part, bool is_written)
 {
     shoal_tensor *view;
@@ -92,7 +92,7 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
     return bundle->is_written ? write_buffer(buffer, part) : read_buffer(buffer, part);
 }
 
-/* All ranks read theirs: what cannot be read could not be written either. */
+/* All ranks read their buffers, because a buffer that cannot be read could not be written either. */
 static shoal_status pack(struct ddp *ddp, struct bundle *bundle)
 {
     TRY(shoal_module_walk(ddp->module, SHOAL_WALK_BUFFERS, visit, bundle));
@@ -110,7 +110,7 @@ static shoal_status pack(struct ddp *ddp, struct bundle *bundle)
     return bytes > 0 ? shoal_module_walk(ddp->module, SHOAL_WALK_BUFFERS, visit, bundle) : SHOAL_OK;
 }
 
-/* Others would wait for ever. */
+/* Aborts the lane, because the other ranks would wait for this one. */
 static shoal_status give_up(struct ddp *ddp, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];
@@ -139,7 +139,7 @@ shoal_status ddp_send_buffers(struct ddp *ddp)
         .dtype = SHOAL_U8,
         .single = {.send = ddp->buffers.scratch, .recv = ddp->buffers.scratch, .count = bundle.bytes},
         .purpose = &purpose};
-    if (!shoal_in_backward()) { /* there ranks may come to it in any order */
+    if (!shoal_in_backward()) { /* in a backward pass, ranks may get here in any order */
         TRY(ddp_compare(ddp, &purpose));
     }
     TRY(collectives_run(ddp->buffers.lane, &call));

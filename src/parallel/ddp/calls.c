@@ -73,7 +73,7 @@ static shoal_status walk(void *owner, bool is_written, clip_visitor visit, void 
     return SHOAL_OK;
 }
 
-/* A walk that only looks: whether all gradients can be clipped, before the first one is. */
+/* For a walk that only checks whether all gradients can be clipped, before the first one is changed. */
 static shoal_status look(void *context, shoal_dtype dtype, void *data, size_t count)
 {
     (void)context;

@@ -20,7 +20,7 @@ struct captured {
     size_t n_arrived; /* in the running backward pass */
     shoal_tensor
         *gradient;       /* of the leaf, as the capture left it; one reference. NULL: it has not changed it */
-    bool is_averaged;    /* that one */
+    bool is_averaged;    /* whether that gradient is */
     shoal_tensor *aside; /* averaged, while more comes in this backward pass; one reference */
 };
 
@@ -28,7 +28,7 @@ struct ddp_capture {
     struct ddp *ddp;
     struct op_tracer *tracer;
     uint64_t backward; /* the number of the last backward pass that came here */
-    bool syncs;        /* it reduces */
+    bool syncs;        /* whether that pass reduces */
     struct captured params[];
 };
 
@@ -176,12 +176,12 @@ static shoal_status note_gradient(const struct ddp_param *param, bool is_average
     struct captured *captured = captured_of(param);
     shoal_tensor_unref(captured->gradient);
     captured->gradient = shoal_tensor_ref(shoal_grad(param->tensor));
-    captured->gradient->is_averaged = is_averaged; /* who runs the graph says so of what it gives */
+    captured->gradient->is_averaged = is_averaged; /* whoever runs the graph sets this on the results */
     captured->is_averaged = is_averaged;
     return SHOAL_OK;
 }
 
-/* The gradient that the leaf has is somewhere else from now on. */
+/* Takes the gradient off the leaf. */
 static shoal_status take_gradient(const struct ddp_param *param)
 {
     struct op_tracer *tracer = param->ddp->capture->tracer;
@@ -189,7 +189,7 @@ static shoal_status take_gradient(const struct ddp_param *param)
     return shoal_set_grad(param->tensor, NULL);
 }
 
-/* What this rank has, over all ranks, and what was averaged before. */
+/* Reduces this rank's gradient over all ranks, and adds what was averaged before. */
 static shoal_status reduce(const struct ddp_param *param, shoal_tensor *local, shoal_tensor **reduced_out)
 {
     const struct ddp *ddp = param->ddp;
@@ -222,7 +222,7 @@ static shoal_status reduce_last(const struct ddp_param *param, shoal_tensor *gra
     return reduce(param, sum, added_out);
 }
 
-/* More will come: what was averaged must not be reduced with it. */
+/* More gradients will arrive: sets aside what was averaged, so that it is not reduced again. */
 static shoal_status set_aside(const struct ddp_param *param)
 {
     struct captured *captured = captured_of(param);
@@ -309,7 +309,7 @@ static shoal_status begin_backward(struct ddp *ddp, struct op_tracer *tracer)
     return SHOAL_OK;
 }
 
-/* Local gradients and averaged ones at once have no place in a graph: a leaf has one gradient. */
+/* In a graph a leaf has one gradient, so it cannot have a local and an averaged one at the same time. */
 static shoal_status check_apart(const struct ddp_param *param)
 {
     bool is_apart = ddp_is_ours(param) && !param->is_reduced && param->has_aside;

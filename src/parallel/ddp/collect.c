@@ -102,7 +102,7 @@ static shoal_status collect_tensor(struct ddp_collector *collector, const shoal_
     return list_tensor(&collector->list, entry, is_trained);
 }
 
-/* Shards are not the same on all ranks: somebody else takes care of them, or nobody. */
+/* Shards differ between ranks, so DDP must not take them. */
 static shoal_status check_shard(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
     const struct ddp_collector *collector = context;

@@ -14,7 +14,7 @@ struct ddp *ddp_of(const shoal_module *module)
     return claim_value(module, CLAIMANT_DDP);
 }
 
-/* The module is gone: what was recorded must not keep what was inside of it. */
+/* The module was freed: recorded forward passes must not keep the modules inside it. */
 static void leave_module(struct ddp *ddp)
 {
     shoal_module_hook *hook = ddp->forward_hook;
@@ -71,7 +71,7 @@ void ddp_keep(void *context)
     ddp->n_records++;
 }
 
-/* Of a hook. The reason of a failure that is on its way up is not lost. */
+/* For a hook. Keeps the error text of a failure that is being returned. */
 void ddp_let_go(void *context)
 {
     struct ddp *ddp = context;

@@ -74,7 +74,7 @@ static shoal_status end_held(void *context)
     return SHOAL_OK;
 }
 
-/* A backward pass has reached the module's part of the record: from here to its end that is needed. */
+/* A backward pass has reached an output of the module: keeps the struct until the end of the pass. */
 static shoal_tensor *hold(void *context, shoal_tensor *gradient)
 {
     struct forward *forward = context;

@@ -41,7 +41,7 @@ static bool is_all_zero(const unsigned char *bytes, size_t n_bytes)
     return n_bytes == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, n_bytes - 1) == 0);
 }
 
-/* Nobody reads or writes it, and what became of earlier writes does not matter. */
+/* Waits until nothing reads or writes the gradient, and drops the errors of earlier writes. */
 static shoal_status claim(struct ddp_param *param, void **place_out)
 {
     TRY(tensor_wait_writable(param->gradient, /*overwrites=*/true));
@@ -49,7 +49,6 @@ static shoal_status claim(struct ddp_param *param, void **place_out)
     return tensor_address(param->gradient, place_out);
 }
 
-/* What the leaf has goes to its place in the block, and is there from now on. */
 shoal_status ddp_take_in(struct ddp_param *param, shoal_tensor *kept)
 {
     void *place;

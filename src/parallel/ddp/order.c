@@ -12,7 +12,7 @@
 #include "comm/owned.h"
 #include "shoal/work.h"
 
-/* How often a rank that waits for the others looks whether one of them has given up. */
+/* How often a rank that waits for the others checks whether one of them has given up. */
 #define LOOK_SECONDS 0.05
 
 /* The last generation that was lost, and why: its lane is closed by then. */
@@ -91,7 +91,7 @@ static void lose(struct ddp_order *order, uint32_t generation, shoal_group *lane
                  const char *text)
 {
     if (ddp_order_generation(order) > generation) {
-        return; /* it was noticed, and replaced */
+        return; /* the generation was replaced already */
     }
     atomic_store_explicit(&order->n_lost, generation + 1, memory_order_relaxed);
     order->last = (struct lost){.generation = generation, .status = status};
@@ -145,7 +145,7 @@ int ddp_order_first_generation(const struct ddp_order *order, int number)
     return (size_t)number < order->n_numbers ? order->n_lost_lanes[number] : 0;
 }
 
-/* Without memory it is found out again when it is asked for. */
+/* If there is no memory, nothing is noted: the failure is found again when the lane is next opened. */
 void ddp_order_lose_lane(struct ddp_order *order, int number, int generation)
 {
     size_t n = (size_t)number + 1;

@@ -21,12 +21,12 @@ struct pass {
     struct ddp **ddps;
     size_t n;
     size_t capacity;
-    shoal_work **announced; /* by module; NULL: it is not, or that was heard */
+    shoal_work **announced; /* by module; NULL: no barrier was started, or it has been waited for */
 };
 
 /* Which modules ----------------------------------------------------------------------------------------- */
 
-/* Those of this pass, whose end is not tried twice. */
+/* Finds the modules of this pass, and marks them, so that their end is not tried twice. */
 static shoal_status collect(struct ddp *first, struct pass *pass)
 {
     struct owned_list *list = world_owned(first->world);
@@ -156,7 +156,7 @@ shoal_status ddp_end_pass(struct ddp *first)
 {
     struct pass pass = {.n = 0};
     if (atomic_load_explicit(&first->backward.pass, memory_order_relaxed) != first->backward.number) {
-        return SHOAL_OK; /* another's end was this one's, too */
+        return SHOAL_OK; /* the end of another module has ended this one, too */
     }
     shoal_status status = collect(first, &pass);
     if (status == SHOAL_OK) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Planning buckets: cut by size, sort by the last item, lay out one after the other. */
+/* Plans buckets: cuts them by size, sorts them by their last item, and lays them out one after the other. */
 #include "parallel/ddp/plan.h"
 
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static int compare_last(const void *a, const void *b)
     return one->first < other->first ? -1 : one->first > other->first;
 }
 
-/* A bucket cannot leave before its last item is there: that is their order, and numbers follow it. */
+/* A bucket cannot be sent before its last item has arrived, so buckets are sorted and numbered by that. */
 static void sort_buckets(struct ddp_plan *plan, const size_t *order)
 {
     qsort(plan->buckets, plan->n_buckets, sizeof plan->buckets[0], compare_last);

@@ -14,7 +14,7 @@ struct purpose ddp_purpose(const struct ddp *ddp, enum purpose_id id)
         .id = id, .root = (uint32_t)ddp->lane.number + 1, .words = shoal_module_type(ddp->module)};
 }
 
-/* Forward passes that are newer than those of the running backward pass, and that none has reached. */
+/* How many forward passes are newer than those of the running backward pass, and not reached by any. */
 static size_t n_newer_forwards(const struct ddp *ddp)
 {
     return ddp->forwards.backward == ddp->backward.number ? ddp->forwards.n_newer : 0;

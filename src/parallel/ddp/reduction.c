@@ -26,7 +26,7 @@ static void drop_fences(struct ddp *ddp, size_t n_fences)
     }
 }
 
-/* Whoever looks at a gradient that is on its way waits for it. */
+/* Makes fences for the gradients of a bucket, so that a program that uses one waits until it is reduced. */
 static shoal_status make_fences(struct ddp *ddp, const struct ddp_range *bucket)
 {
     const size_t *members = &ddp->buckets.plan.members[bucket->first];
@@ -104,7 +104,8 @@ shoal_status ddp_mark_ready(struct ddp_param *param)
 
 /* The order ---------------------------------------------------------------------------------------------- */
 
-/* By stamp; those that never came are last, as in the first plan. Stamps are different numbers up to n_arrivals. */
+/* Sorts parameters by stamp; stamps are different numbers up to n_arrivals. Those without a gradient are last, in the
+   order of the first plan. */
 static void sort_by_stamp(const struct ddp *ddp, uint64_t *by_stamp, uint64_t *order)
 {
     size_t n = 0;
@@ -165,7 +166,8 @@ static shoal_status adopt_order(struct ddp *ddp, const uint64_t *order)
     return status;
 }
 
-/* Collective. Without memory here others still get the order of the first rank; this rank then has to start anew. */
+/* Collective. Makes the plan again, from the first rank's order of arrival. If that fails on a rank, its backward pass
+   has failed, and the lane is replaced (block.h). */
 static shoal_status learn(struct ddp *ddp)
 {
     uint64_t *order;
@@ -191,7 +193,7 @@ static shoal_status learn(struct ddp *ddp)
 
 /* The end ------------------------------------------------------------------------------------------------ */
 
-/* What the ranks say of the parameters. */
+/* What is known about the parameters over all ranks. */
 struct verdict {
     unsigned char *is_used; /* with reduce_unused: by parameter, on any rank; otherwise NULL: all are */
     int64_t missing;        /* parameter * ranks + rank of the first that is missing; INT64_MAX: none */

@@ -95,7 +95,7 @@ static shoal_status hang_up(struct ddp *ddp)
     return claim_take(ddp->module, CLAIMANT_DDP, ddp, ddp_release_claim);
 }
 
-/* Ranks are of one mind from here on. */
+/* Called when the ranks agree. */
 static shoal_status wrap_together(struct ddp_collector *collector, shoal_group *lane)
 {
     struct ddp *ddp = collector->ddp;
@@ -138,7 +138,7 @@ static FP_MODE_APART double invert(double factor)
     return 1.0 / factor;
 }
 
-/* How gradients are added up so that the sum is divided by the factor. */
+/* Chooses the operator that divides the sum of the gradients by the factor. */
 static void choose_reduce(struct ddp_config *config, double divide_factor, int n_ranks)
 {
     if (divide_factor == 0.0 || divide_factor == n_ranks) {

@@ -46,7 +46,7 @@ static uint64_t number_of_param(uint64_t seed, const struct fsdp_param *param)
     return hash_bytes(number, param->name, strlen(param->name));
 }
 
-/* Of all that is not a parameter's. */
+/* The number of everything except parameters. */
 static uint64_t number_of_options(const struct fsdp_unit *unit)
 {
     uint64_t number = mix(mix(0, (int64_t)unit->config.reshard), unit->config.reshard_ranks);
@@ -68,13 +68,13 @@ static uint64_t number_of_unit(const struct fsdp_unit *unit)
 
 /* Exchanging --------------------------------------------------------------------------------------------- */
 
-/* Of every rank n numbers, and where to look for differences. */
+/* The n numbers of every rank, and where they differ. */
 struct numbers {
     shoal_group *group;
     uint64_t *all;
     size_t n;
-    int rank;     /* in the group, the first that sent something else; -1: none */
-    size_t which; /* of its numbers the first that differs for any rank: all ranks find the same */
+    int rank;     /* the first rank of the group whose numbers differ from this rank's; -1: none */
+    size_t which; /* the first number that differs on any rank: the same for all ranks */
 };
 
 static void find_difference(struct numbers *numbers, const uint64_t *mine)
@@ -92,7 +92,7 @@ static void find_difference(struct numbers *numbers, const uint64_t *mine)
     }
 }
 
-/* For numbers_free, also after a failure. */
+/* Call numbers_free also after a failure. */
 static shoal_status exchange(shoal_group *group, const uint64_t *mine, size_t n, struct numbers *numbers_out)
 {
     *numbers_out = (struct numbers){.group = group, .n = n, .rank = -1};

@@ -146,7 +146,7 @@ static shoal_status compare_param(const struct fsdp_mesh *mesh, struct purpose *
     return fsdp_compare(mesh, call);
 }
 
-/* "weight [4,8] along 1": name, and shape and cut unless they are the plainest. */
+/* "weight [4,8] along 1": the name, and with more than one dimension the shape and the sharded dimension. */
 static void write_place(const struct fsdp_param *param, char *words)
 {
     size_t at = (size_t)snprintf(words, PURPOSE_WORDS_BYTES, "%.96s", param->name);

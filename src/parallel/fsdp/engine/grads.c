@@ -29,13 +29,13 @@ static size_t region_bytes(const struct fsdp_unit *unit, const struct fsdp_param
     return fsdp_round_up(count * dtype_bytes(unit->grads.dtype));
 }
 
-/* With one shard the result is the gradient, and stays in the buffer if it has the dtype. */
+/* With one shard, the result of the reduction is the gradient, and stays in the buffer if it has the right dtype. */
 bool fsdp_lands_in_place(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
     return unit->context->mesh.n_shards == 1 && !unit->watch && param->dtype == unit->grads.dtype;
 }
 
-/* Of all gradients of the unit. */
+/* The bytes of all gradients of the unit in a buffer. */
 static size_t whole_bytes(const struct fsdp_unit *unit)
 {
     size_t bytes = 0;
@@ -167,7 +167,7 @@ static void clear_place(struct fsdp_unit *unit, struct fsdp_param *param)
     }
 }
 
-/* The same for somebody who writes the parameter's elements, in order: clears what is behind them. */
+/* The same for a kernel that writes all elements of the parameter: clears only the padding after them. */
 static void clear_behind(struct fsdp_unit *unit, struct fsdp_param *param)
 {
     size_t begin = param->count * dtype_bytes(unit->grads.dtype);
@@ -202,7 +202,7 @@ static void clear_grads(struct fsdp_unit *unit)
     }
 }
 
-/* At least so many bytes, without what was there. */
+/* Makes sure that there are at least so many bytes; the contents are lost. */
 shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, char **data, size_t *capacity, size_t bytes)
 {
     struct fsdp_memory *memory = &unit->context->memory;
@@ -250,7 +250,7 @@ void *fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, 
     return fsdp_unit_grad(unit, param);
 }
 
-/* Block by block, cast on the way. */
+/* Copies or adds a whole gradient to the blocks of its region, and casts it. */
 static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad,
                      bool is_added)
 {

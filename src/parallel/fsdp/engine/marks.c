@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Marks between passes, and what a gather by hand leaves for those who make none. */
+/* Marks: see marks.h. They can be dropped without waiting, because barriers use no memory of the caller. */
 #include "parallel/fsdp/engine/marks.h"
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ static shoal_status end_mark(const struct fsdp_context *context, shoal_work **ma
 
 shoal_status fsdp_mark_forwards(struct fsdp_context *context)
 {
-    /* Where every rank keeps everything there is one lane. */
+    /* If every rank keeps everything, there is only the lane of replicas. */
     shoal_group *lane = context->mesh.gather ? context->mesh.gather : context->mesh.replicate;
     if (context->marks.forwards || !lane) {
         return SHOAL_OK;
@@ -75,7 +75,7 @@ shoal_status fsdp_mark_backward(struct fsdp_context *context)
     return fail_mark(context, status, "the end of the backward pass");
 }
 
-/* Nobody waits: there is no memory under it. */
+/* Issues a mark for which nobody waits. */
 static shoal_status leave_mark(shoal_group *lane, const struct purpose *purpose)
 {
     shoal_work *work = NULL;
@@ -177,14 +177,12 @@ shoal_status fsdp_end_unshard(struct fsdp_unit *unit)
     return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(&unit->context->mesh, status);
 }
 
-/* Nobody waits: there is no memory under it. */
 void fsdp_drop_unshard(struct fsdp_unit *unit)
 {
     shoal_work_free(unit->gather.by_hand);
     unit->gather.by_hand = NULL;
 }
 
-/* Nobody waits: there is no memory under it. */
 void fsdp_drop_mark(struct fsdp_context *context)
 {
     shoal_work_free(context->marks.forwards);
@@ -193,7 +191,6 @@ void fsdp_drop_mark(struct fsdp_context *context)
     context->marks.gathers = NULL;
 }
 
-/* Never waits: there is no memory under it. */
 static void mark_failure(shoal_group *lane, const struct purpose *purpose)
 {
     shoal_work *work = NULL;

@@ -14,7 +14,7 @@
 #include "parallel/fsdp/engine/unit.h"
 #include "tensor/dtype.h"
 
-/* What is kept for the replicas has the places of the parameters that got gradients then. */
+/* Gradients that are kept for the replicas have the layout of the backward pass that made them: it must be the same. */
 static shoal_status check_partial(const struct fsdp_unit *unit)
 {
     for (size_t i = 0; unit->grads.has_partial && i < unit->n_params; i++) {

@@ -12,7 +12,7 @@
 #include "parallel/fsdp/engine/unit.h"
 #include "tensor/dtype.h"
 
-/* Of all places of parameters in the buffer, as they were when the partial sums were put away. */
+/* The offset of a parameter in the partial sums, in the layout that they were kept in. */
 static size_t partial_offset(const struct fsdp_unit *unit, const struct fsdp_param *wanted)
 {
     size_t offset = 0;
@@ -37,7 +37,7 @@ static void find_full(const struct fsdp_unit *unit, const struct fsdp_param *par
 void fsdp_unit_get_pending(const struct fsdp_unit *unit, const struct fsdp_param *param,
                            shoal_pending_gradient *pending_out)
 {
-    /* Some that have a place there are still on their tensors. */
+    /* Some gradients that have a place in the buffer are still on their tensors. */
     bool is_on_tensor = unit->watch && unit->config.sharded == SHOAL_SHARDED_STATE && !param->has_whole;
     *pending_out = (shoal_pending_gradient){.struct_size = sizeof *pending_out};
     if (unit->grads.buffer && unit->grads.has_accumulated && param->is_reduced && !is_on_tensor) {

@@ -162,7 +162,7 @@ static shoal_status allocate(const struct fsdp_pool *pool, struct fsdp_block *bl
     return block->data ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }
 
-/* The first thing that ranks do is to compare what they are about to make it for. */
+/* Ranks first compare what the block is for. */
 static shoal_status replace(struct fsdp_pool *pool, struct fsdp_block *block, size_t limit,
                             const struct purpose *purpose)
 {

@@ -30,7 +30,7 @@ void fsdp_list_set(struct fsdp_unit ***list, size_t *n_list, struct fsdp_unit **
     *n_list = n_units;
 }
 
-/* Gathers are issued for the phase they are for, whatever the unit is doing. */
+/* Starts a gather for a phase, whatever phase the unit is in. */
 static shoal_status prefetch(struct fsdp_unit *unit, enum fsdp_phase phase)
 {
     enum fsdp_phase before = unit->phase;

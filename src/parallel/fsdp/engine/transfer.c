@@ -110,7 +110,7 @@ static size_t shard_bytes(const struct fsdp_array *array)
     return array->param->shard_count * dtype_bytes(array->dtype);
 }
 
-/* Between the whole and blocks of shards, whose padding is left alone. */
+/* Copies between the whole and blocks of shards; padding is not touched. */
 static void copy_blocks(const struct fsdp_array *array, int n_shards, char *blocks, char *full, bool is_cut)
 {
     const struct fsdp_param *param = array->param;
@@ -129,11 +129,10 @@ static void copy_blocks(const struct fsdp_array *array, int n_shards, char *bloc
     }
 }
 
-/* Memory of one transfer: all blocks, where the whole is; and a copy of this rank's part. */
+/* The memory of a transfer. */
 struct staging {
-    char *blocks;
-    char *
-        padded; /* shards travel padded, but the part is short and has no room behind it; NULL: it need not be copied */
+    char *blocks; /* all shards, on ranks that have the whole */
+    char *padded; /* a padded copy of this rank's part; NULL: not needed, because it has room for padding */
 };
 
 static shoal_status stage_part(const struct fsdp_array *array, struct staging *staging)
@@ -171,7 +170,7 @@ static void free_staging(struct staging *staging)
     mem_free(staging->padded);
 }
 
-/* Collective over the mesh: a rank that has no memory is told to all, which do not wait for it then. */
+/* Collective over the mesh. If a rank has no memory, all ranks are told, and none waits for it. */
 static shoal_status begin_staging(const struct fsdp_array *array, const struct fsdp_mesh *mesh,
                                   bool has_whole, struct staging *staging)
 {
@@ -192,7 +191,7 @@ static shoal_status scatter(const struct fsdp_array *array, const struct fsdp_me
         fsdp_array_load(array, full);
         return SHOAL_OK;
     }
-    if (staging->blocks && fsdp_mesh_is_rank(mesh, source)) { /* there they are */
+    if (staging->blocks && fsdp_mesh_is_rank(mesh, source)) { /* only this rank has the whole */
         memset(staging->blocks, 0, fsdp_array_blocks_bytes(array, mesh));
         copy_blocks(array, mesh->n_shards, staging->blocks, (char *)(uintptr_t)full, true);
     }
@@ -236,7 +235,7 @@ shoal_status fsdp_array_broadcast(const struct fsdp_array *array, const struct f
 
 /* Gathering ---------------------------------------------------------------------------------------------- */
 
-/* To whom: one rank of the mesh, or all. */
+/* Instead of the rank that gets the whole: every rank does. */
 #define ALL_RANKS (-1)
 
 /* Inside a replica. */
@@ -303,7 +302,7 @@ static shoal_status find_worst(const struct fsdp_mesh *mesh, int64_t *number)
                            : SHOAL_OK;
 }
 
-/* Statuses are negative, and above this apart, so that ranks can be added to them. */
+/* More than the number of ranks. A failure is the number status * MOST_RANKS + rank; statuses are negative. */
 #define MOST_RANKS ((int64_t)1 << 32)
 
 /* Why a rank failed, for the others. */
@@ -312,7 +311,7 @@ struct reason {
     char text[ERROR_TEXT_BYTES / 2];
 };
 
-/* Of the least number the rank can be read, so all know whose words come. */
+/* Takes status and rank from the smallest number of all ranks, and broadcasts that rank's reason. */
 static shoal_status tell_reason(const struct fsdp_mesh *mesh, int64_t number, struct reason *reason,
                                 shoal_status *status_out)
 {

@@ -48,7 +48,7 @@ static bool is_gathered(const struct fsdp_unit *unit)
     return unit->gather.is_pending || unit->state != FSDP_SHARDED;
 }
 
-/* All that stays and may be old is given up at once, so that the forward pass can gather it again one unit ahead. */
+/* Gives up everything that may be out of date at once, so that the forward pass can gather it again one unit ahead. */
 static shoal_status give_up_all_old(struct fsdp_context *context, bool *is_over_out)
 {
     *is_over_out = true;
@@ -73,7 +73,7 @@ static size_t count_old(const struct fsdp_context *context, bool *is_any_gathere
     return n_old;
 }
 
-/* Whether all ranks think the same of parameters that stay. */
+/* Compares whether all ranks take the same number of units for out of date. */
 static shoal_status compare_all_old(const struct fsdp_context *context, size_t n_old)
 {
     char words[PURPOSE_WORDS_BYTES];
@@ -112,7 +112,7 @@ static shoal_status refresh(struct fsdp_context *context)
     return SHOAL_OK;
 }
 
-/* What was gathered before somebody asked for shards may be old. */
+/* Parameters that were gathered before the program asked for shards may be out of date. */
 static shoal_status give_up_old(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;

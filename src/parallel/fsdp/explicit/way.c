@@ -60,7 +60,8 @@ static shoal_status zero_grad(shoal_fsdp *fsdp)
             fsdp_unit_drop_grads(unit);
         }
     }
-    /* Whoever clears gradients has used them: parameters that stay are taken for old, also if addresses were kept. */
+    /* A program that clears gradients has used them, so parameters that stay gathered count as out of date, even if the
+       program kept the addresses of shards and did not ask again. */
     fsdp->context->n_asked += fsdp->context->options.sharded != SHOAL_SHARDED_PARAMETERS;
     return SHOAL_OK;
 }

@@ -61,7 +61,7 @@ static shoal_status end_backward(void *context)
     shoal_status status = fsdp_end_backward(root->context);
     show_shards(root);
     TRY(status);
-    root->is_end_awaited = false; /* after a failure it stays, and asks for a reset */
+    root->is_end_awaited = false; /* after a failure it stays true until a reset */
     return SHOAL_OK;
 }
 
@@ -131,7 +131,7 @@ static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
         status = fsdp_unit_pre_backward(wrapper->unit);
     }
     if (status == SHOAL_OK) {
-        status = show_gathered(wrapper); /* functions that are computed again look there */
+        status = show_gathered(wrapper); /* for functions that are recomputed */
     }
     if (status != SHOAL_OK) {
         (void)scope_fail(status);
@@ -267,7 +267,7 @@ static void note_run(struct fsdp_wrapper *wrapper, const shoal_module *module)
     }
 }
 
-/* The record keeps the root while it can be walked. */
+/* The record keeps the root as long as it can be walked back. */
 static shoal_status watch_inputs(struct fsdp_wrapper *wrapper, const shoal_forward_call *call)
 {
     const struct identity_hook hook = {
@@ -351,7 +351,7 @@ static shoal_status after_forward(void *context, const shoal_forward_call *call)
     return SHOAL_OK;
 }
 
-/* Outside of calls parameters are shards, which can be written. What was gathered stays until the next call. */
+/* Between calls, parameters must be shards, which can be written. What was gathered stays until the next call. */
 static void after_failure(void *context, const shoal_forward_call *call)
 {
     const struct fsdp_wrapper *wrapper = context;

@@ -48,7 +48,7 @@ void fsdp_tensors_free(struct fsdp_tensors *tensors)
     shoal_tensor_unref(tensors->shard_grad);
 }
 
-/* Full tensors lose their memory, and modules that others hold show shards. */
+/* Takes the memory away from full tensors; modules that others still hold show shards. */
 static void give_up_full(const struct fsdp_wrapper *wrapper)
 {
     struct fsdp_unit *unit = wrapper->unit;
@@ -82,7 +82,7 @@ static void remove_hooks(struct fsdp_wrapper *wrapper)
     }
 }
 
-/* It has no root any more, and its unit is gone. */
+/* Frees a wrapper that has no root and no unit any more. */
 static void free_memory(struct fsdp_wrapper *wrapper)
 {
     if (!wrapper->is_closed) {
@@ -101,7 +101,7 @@ static void free_memory(struct fsdp_wrapper *wrapper)
     mem_free(wrapper);
 }
 
-/* With the wrappers that no module has. */
+/* Also frees the wrappers that no module owns. */
 static void free_root(struct fsdp_root *root)
 {
     op_dependence_leave(root->dependence);
@@ -180,7 +180,8 @@ static void prune_places(struct fsdp_wrapper *wrapper)
         }
     }
     for (size_t i = 0; i < wrapper->n_modules; i++) {
-        /* Without memory for the walk places are lost, and stay shards; better than to keep one that is gone. */
+        /* If there is no memory for the walk, places are lost and keep showing shards. A place that is gone is
+           worse. */
         (void)!shoal_module_walk(wrapper->modules[i], SHOAL_WALK_MODULES, mark_places, wrapper);
     }
     for (size_t i = 0; i < wrapper->n_tensors; i++) {

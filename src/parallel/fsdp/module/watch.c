@@ -36,7 +36,7 @@ static void put_in_places(const struct fsdp_tensors *tensors, shoal_tensor *tens
     }
 }
 
-/* Somebody may have put another tensor there, which nobody would look at any more. */
+/* The program may have put another tensor in the place, which would be ignored from now on. */
 static shoal_status check_in_place(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
 {
     const struct fsdp_place *place = tensors->places;
@@ -64,7 +64,7 @@ static shoal_status check_frozen(const struct fsdp_unit *unit, const struct fsdp
                      param->name);
 }
 
-/* Writes to shards may still be on their way. */
+/* Waits for writes to shards that are still in flight. */
 static shoal_status before_gather(struct fsdp_unit *unit)
 {
     const struct fsdp_wrapper *wrapper = unit->owner;
@@ -395,7 +395,7 @@ static shoal_status collect(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* Otherwise somebody has put a gradient of his own on the shard. */
+/* Whether a gradient is ours; otherwise the program has put its own on the shard. */
 static bool is_ours(const struct fsdp_tensors *tensors, const shoal_tensor *grad)
 {
     const shoal_tensor *ours = tensors->shard_grad;
@@ -466,7 +466,7 @@ static shoal_status add_unrecorded(shoal_tensor *grad, shoal_tensor *sum)
     return shoal_add_(grad, shoal_to_dtype(sum, grad->dtype)) ? SHOAL_OK : shoal_scope_error();
 }
 
-/* To memory of the caller's, as a leaf without sharding does. */
+/* Adds to a gradient of the program, as a leaf without sharding does. */
 static shoal_status add_to_other(shoal_tensor *grad, shoal_tensor *sum)
 {
     TRY(shoal_scope_begin());
