@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Arguments are trees of bounded depth: what walks them may recurse. */
+/* Arguments are trees of limited depth, so functions that walk over them may recurse. */
 #include "graph/args.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ void graph_visit_arg(const shoal_arg *arg, graph_visit visit, void *context)
 
 /* Checking --------------------------------------------------------------------------------------------- */
 
-/* Whose arguments are checked. */
+/* The node whose arguments are checked. */
 struct check {
     const struct shoal_graph *graph;
     const struct shoal_node *user;

@@ -37,7 +37,7 @@ static shoal_status box_rank(struct boxing *boxing, const shoal_arg *arg, int64_
     return SHOAL_OK;
 }
 
-/* The tensor of a node that gives one. */
+/* Gives the tensor of a node that gives one. */
 static shoal_status box_node(const struct boxing *boxing, const shoal_node *node, shoal_tensor **tensor_out)
 {
     if (!node) {
@@ -54,7 +54,7 @@ static shoal_status box_node(const struct boxing *boxing, const shoal_node *node
     return boxing->one(boxing->context, node, tensor_out);
 }
 
-/* The tensors of a node that gives a list. */
+/* Gives the tensors of a node that gives a list. */
 static shoal_status box_node_list(const struct boxing *boxing, const shoal_node *node, shoal_value *value_out)
 {
     if (!node) {

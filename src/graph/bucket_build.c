@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Nodes that buckets of several kinds have in common. */
+/* Makes nodes that several kinds of buckets need. */
 #include "base/try.h"
 #include "graph/bucket.h"
 #include "tensor/tensor.h"

@@ -119,7 +119,7 @@ shoal_status graph_call(struct shoal_graph *graph, const shoal_op *op, const sho
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "graph_call(%s)", op->name);
 }
 
-/* A new tensor with the shape and strides of another one. */
+/* Makes a new tensor with the shape and strides of another one. */
 static shoal_status create_like(const shoal_tensor *model, shoal_tensor **tensor_out)
 {
     struct layout layout = model->layout;

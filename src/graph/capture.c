@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Capturing a step: graph/capture.h has the picture. */
+/* Captures a step. graph/capture.h describes how. */
 #include "graph/capture.h"
 
 #include <stdio.h>

@@ -11,9 +11,10 @@
  *
  * A storage is identified by its trace_id, never by its address. Its base is the node that gives the whole storage,
  * contiguous. The node of a tensor is looked up by storage, dtype and layout; a tensor that was not seen before is
- * captured as a view of the base. A write begins a new epoch of the storage: another node becomes the base, and nodes
- * of earlier epochs are not found any more. So the graph reads as if every write made a new tensor, while all tensors
- * of the step that share a storage, also those that autograd saved, see the write.
+ * captured as a view of the base. A write that is captured as a new tensor (functionalize.c) begins a new epoch of the
+ * storage: another node becomes the base, and nodes of earlier epochs are not found any more. So the graph reads as if
+ * the write made a new tensor, while all tensors of the step that share the storage, also those that autograd saved,
+ * see the write.
  */
 #ifndef GRAPH_CAPTURE_H
 #define GRAPH_CAPTURE_H

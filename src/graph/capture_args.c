@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Arguments of calls as arguments of nodes. */
+/* Turns arguments of calls into arguments of nodes. */
 #include <stdio.h>
 #include <string.h>
 

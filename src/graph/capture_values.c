@@ -83,7 +83,7 @@ static bool is_same_value(const void *context, const void *key, size_t index)
            is_same_layout(&a->layout, &b->layout);
 }
 
-/* Each lookup hashes a layout, so it is done number by number. */
+/* Hashes number by number, which is fast: every lookup does it. */
 static uint64_t hash_value(const struct capture_value *value)
 {
     const struct layout *layout = &value->layout;

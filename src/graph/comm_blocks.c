@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* All communication blocks of a graph, in program order of their starts. */
+/* Lists all communication blocks of a graph, in program order of their starts. */
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -30,7 +30,7 @@ static bool is_wanted(const struct search *search, const struct shoal_node *node
     return false;
 }
 
-/* A copy of the block at the end of the list. On failure the block stays the caller's. */
+/* Appends a copy of the block to the list. After a failure the block still belongs to the caller. */
 static shoal_status append(struct search *search, const shoal_comm_block *block)
 {
     TRY(mem_grow((void **)&search->blocks, &search->capacity, search->n_blocks + 1,

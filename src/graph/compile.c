@@ -41,7 +41,7 @@
 #include "tensor/handle.h"
 #include "tensor/tensor.h"
 
-/* So many variants are kept. Then the least recently used one is freed, on all ranks in the same run. */
+/* The most variants that are kept. Then the least recently used one is freed, on all ranks in the same run. */
 #define MAX_VARIANTS 8
 
 #define DEFAULT_PASSES "dedupe_waits,fuse_ddp_communication,bucket_fsdp_units,simple_overlap"

@@ -18,7 +18,7 @@
 #include "kernel/kernel.h"
 #include "tensor/tensor.h"
 
-/* A dtype of the same size whose elements are copied bit by bit. */
+/* Returns a dtype of the same size whose elements are copied without a change of bits. */
 static shoal_dtype bits_dtype(shoal_dtype dtype)
 {
     return dtype == SHOAL_BOOL ? SHOAL_U8 : dtype;
@@ -228,7 +228,7 @@ void constant_text_print(struct writer *writer, const shoal_node *node, struct s
 
 /* Reading ---------------------------------------------------------------------------------------------- */
 
-/* Whether the token may stand in a list of numbers. */
+/* Whether the token may be in a list of numbers. */
 static bool is_of_numbers(const struct lexer *lexer)
 {
     enum token_kind kind = lexer->token.kind;

@@ -4,7 +4,7 @@
  * all constraints, the graph computes the same bits and passes shoal_graph_lint. The constraints are:
  *   - a node stays behind its inputs;
  *   - the order that effects ask for (graph/effects.h);
- *   - a node that takes a view of a collective's result, and stands behind the wait, stays behind it;
+ *   - a call other than a view that uses a collective's result, and comes after its wait, stays behind the wait;
  *   - the order of communication (enum constraints_order).
  *
  * Nodes are numbered in program order, as it is when the constraints are built.

@@ -6,8 +6,7 @@
  *     gradient -> all_reduce of avg    -> wait -> output | copy_
  *
  * All blocks of a bucket have the same key: start op, reduce op, factor, group, dtype and divisor. A bucket is closed
- * when it is large enough. It is closed early, before the next block or op is looked at, where a larger bucket would be
- * wrong:
+ * when it is large enough. It is closed early where a larger bucket would be wrong:
  *   - before a block that depends on the result of the bucket's first block or of a later one. A bucket with both would
  *     wait for itself, or two buckets would wait for each other.
  *   - before a block that comes when a gradient of the bucket has been overwritten already: the joined start reads all

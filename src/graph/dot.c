@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A graph as a picture for Graphviz: a box for each node, with its name, what it calls and what it gives. */
+/* Draws a graph for Graphviz: a box for each node, with its name, what it calls and the type of its value. */
 #include "graph/dot.h"
 
 #include <inttypes.h>
@@ -10,10 +10,10 @@
 #include "graph/graph.h"
 #include "graph/writer.h"
 
-/* More types of a list are left out of a box. */
+/* A box shows at most so many types of a list. */
 #define MAX_SHOWN_TYPES 4
 
-/* Inside of quotes. Graphviz takes a backslash for the beginning of an escape. */
+/* Adds text inside quotes. Graphviz takes a backslash for the beginning of an escape. */
 static void add_label(struct writer *writer, const char *text)
 {
     for (const char *c = text; *c; c++) {

@@ -294,7 +294,7 @@ void flight_pass(struct flight *flight, const struct shoal_node *node)
     }
 }
 
-/* A wait that is being looked at. */
+/* The wait that is being processed. */
 struct waiting {
     struct flight *flight;
     flight_end end;

@@ -234,8 +234,8 @@ static int hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The character behind a backslash; *from is moved behind it. A string has its closing quote, so four bytes behind the
-   backslash are never looked at unless they are there. */
+/* Reads the character after a backslash, and moves *from behind it. It never reads past the token, because it stops at
+   the closing quote. */
 static shoal_status read_escape(const struct token *token, const char **from, char *c_out)
 {
     static const char letters[] = "nrt\"\\";

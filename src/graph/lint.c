@@ -79,7 +79,7 @@ static shoal_status check_link(const struct shoal_graph *graph, const struct sho
     return SHOAL_OK;
 }
 
-/* The end of a walk along the list. */
+/* Checks the end of a walk along the list. */
 static shoal_status check_end(const struct shoal_graph *graph, const struct shoal_node *last, size_t n_nodes)
 {
     if (graph->last != last) {
@@ -137,7 +137,7 @@ static shoal_status check_name(const struct shoal_graph *graph, const struct sho
                : refuse(node, "is not found by its name");
 }
 
-/* A node that is referred to must be in the list; `what` says where the reference is. */
+/* Checks that a node that is referred to is in the list. `what` and `index` say where the reference is. */
 static shoal_status check_reference(const struct lint *lint, const struct shoal_node *node,
                                     const struct shoal_node *other, const char *what, size_t index)
 {
@@ -530,7 +530,7 @@ static shoal_status check_start(const struct lint *lint, const struct shoal_node
 
 /* All of it --------------------------------------------------------------------------------------------- */
 
-/* What the first walk finds. */
+/* What the first walk collects for later checks. */
 struct findings {
     const struct shoal_node *output;      /* NULL: none */
     size_t n_values;                      /* the most that a node gives */

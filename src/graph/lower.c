@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The walk over a graph that makes the steps of a plan. graph/lower.h says who does what. */
+/* The walk over a graph that makes the steps of a plan. graph/lower.h says what the other files do. */
 #include "graph/lower.h"
 
 #include "base/error.h"

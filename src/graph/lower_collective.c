@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What rows of lowerings.def are made of: collectives, their buffers, and what is copied before and after them. */
+/* Helpers of the functions in lowerings.def: collectives, their buffers, and copies before and after them. */
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -198,7 +198,7 @@ bool lower_can_block(const shoal_tensor *tensor, int dim, size_t n_ranks)
     return lower_has_plain_blocks(tensor, dim, n_ranks) || tensor->layout.n_dims < SHOAL_MAX_DIMS;
 }
 
-/* Blocks along `dim`, which come first: [a, n * b] looked at as [n, a, b]. */
+/* Returns the layout of the blocks along `dim`, with the blocks as the first dimension: [a, n * b] as [n, a, b]. */
 static struct layout block_layout(const struct layout *layout, int dim, int64_t n_ranks)
 {
     struct layout blocks = {.n_dims = layout->n_dims + 1, .offset = layout->offset};
@@ -212,7 +212,7 @@ static struct layout block_layout(const struct layout *layout, int dim, int64_t 
     return blocks;
 }
 
-/* A view of the blocks, and a new contiguous tensor like it. */
+/* Makes a view of the blocks, and a new contiguous tensor of its shape. */
 static shoal_status split_blocks(struct shoal_lowering *lowering, shoal_tensor *tensor, int dim,
                                  size_t n_ranks, struct lowered_blocks *blocks_out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Buffers, tensors and steps of a plan, as lowering makes them. */
+/* Adds buffers, tensors and steps to a plan. */
 #include <stdint.h>
 #include <string.h>
 
@@ -61,7 +61,7 @@ shoal_status lower_add_buffer(struct shoal_lowering *lowering, enum plan_place p
     return add_buffer(lowering, buffer, buffer_out);
 }
 
-/* A part of another buffer, which tensors look at through that one's storage. */
+/* Places a storage inside the buffer of another one. Tensors there use the storage of that buffer. */
 static shoal_status add_slot(struct shoal_lowering *lowering, struct lowered_storage *storage)
 {
     TRY(lower_need_buffer(lowering, storage->inside));
@@ -365,7 +365,7 @@ shoal_status lower_copy(struct shoal_lowering *lowering, shoal_tensor *to, shoal
     return lower_call(lowering, op_get(OP_copy_), arguments, &to, 1);
 }
 
-/* All tensors of an eager start, for its wait. */
+/* Lists all tensors that an eager start takes and gives, for its wait. */
 static shoal_status gather_tensors(struct shoal_lowering *lowering, const struct shoal_node *node,
                                    const shoal_value *arguments, shoal_tensor *const *outputs,
                                    shoal_value *all_out)

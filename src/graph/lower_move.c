@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of lowerings.def that move data. Arguments are as ops.def has them; meta functions have checked them. */
+/* Functions of lowerings.def that move data. Arguments are those of ops.def, and meta functions have checked them. */
 #include "base/error.h"
 #include "base/try.h"
 #include "graph/lower.h"
@@ -126,7 +126,7 @@ LOWERING_FUNCTION(lower_all_gather_apart)
 
 /* all_to_all ------------------------------------------------------------------------------------------- */
 
-/* Rows for each rank, in elements. NULL for lack of memory. */
+/* Returns, for each rank, the number of elements in its rows. NULL: no memory. */
 static const size_t *count_elements(struct shoal_lowering *lowering, const shoal_value *splits,
                                     const shoal_tensor *self)
 {
@@ -224,7 +224,7 @@ LOWERING_FUNCTION(lower_shard_dim)
     return lower_write_back(lowering, blocks.view, blocks.contiguous);
 }
 
-/* All ranks send, each to another: destinations[r] is rank r's. */
+/* Each rank sends to one other rank: rank r to destinations[r]. */
 LOWERING_FUNCTION(lower_permute)
 {
     uint32_t group = lower_group(lowering, node);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of lowerings.def that reduce. Arguments are as ops.def has them; meta functions have checked them. */
+/* Functions of lowerings.def that reduce. Arguments are those of ops.def, and meta functions have checked them. */
 #include <math.h>
 
 #include "base/error.h"
@@ -165,7 +165,7 @@ LOWERING_FUNCTION(lower_reduce)
 
 /* reduce_scatter --------------------------------------------------------------------------------------- */
 
-/* The collective itself, when its operands are there. */
+/* Adds the collective, whose operands have been made. */
 static shoal_status reduce_scatter(struct shoal_lowering *lowering, uint32_t group, const shoal_tensor *self,
                                    int dim, shoal_tensor *send, shoal_tensor *recv, const shoal_value *reduce,
                                    const shoal_value *factor)

@@ -205,7 +205,7 @@ static shoal_status collect_inputs(struct shoal_lowering *lowering, struct shoal
     return SHOAL_OK;
 }
 
-/* The steps of the call. `call` has everything. */
+/* Adds the steps of the call, which is complete. */
 static shoal_status lower_made(struct shoal_lowering *lowering, struct shoal_node *call)
 {
     struct shoal_node *lowered = lowering->node;
@@ -282,7 +282,7 @@ shoal_status shoal_lowering_call(shoal_lowering *lowering, const shoal_op *op, c
 
 /* Comm memory and waits -------------------------------------------------------------------------------- */
 
-/* The tensor of the node, if the lowering may ask for it. */
+/* Gives the tensor of a node that the lowering may use: the lowered node, or one of its inputs. */
 static shoal_status find_tensor(struct shoal_lowering *lowering, const struct shoal_node *node,
                                 shoal_tensor **tensor_out)
 {

@@ -114,7 +114,7 @@ void lower_box_meta(struct shoal_lowering *lowering, struct boxing *boxing_out)
                                   .rank = box_rank};
 }
 
-/* In a scope that ends with the call. */
+/* Infers the values of a node on this rank. The caller opens a scope for it. */
 static shoal_status infer_here(struct shoal_lowering *lowering, const struct shoal_node *node,
                                shoal_tensor **here)
 {
@@ -218,7 +218,7 @@ uint32_t lower_number(const struct shoal_lowering *lowering, const shoal_tensor 
     return (uint32_t)number;
 }
 
-/* Numbers storages in the order in which the list comes to them, as effects_build does. */
+/* Numbers storages in the order in which they first appear in the list, as effects_build does. */
 static shoal_status scan_values(struct shoal_lowering *lowering, struct shoal_node *node, uint32_t place)
 {
     for (size_t i = 0; i < node->n_values; i++) {

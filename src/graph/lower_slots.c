@@ -6,8 +6,8 @@
  *     gradient is computed in its bucket.
  *   - A value that is copied into an input of the graph at the end is computed in the input. Conditions: the input's
  *     old contents are not needed once the value is computed, and neither of the two is written after the copy. If the
- *     node that computes the value reads the input itself, its op must have a twin that works in place. The same is
- *     then tried for the first argument of that node, and so on.
+ *     node that computes the value reads the input itself, its op must have a twin that works in place. Otherwise, if
+ *     its op has such a twin, the same is tried for its first argument, and so on.
  *
  * Both are decided from the graph alone. This file also lowers as_strided_scatter: its result takes over the storage of
  * `self`, if that is not needed any more.
@@ -32,7 +32,7 @@ static bool is_computed(const struct shoal_lowering *lowering, const struct lowe
            storage->inside == PLAN_NONE;
 }
 
-/* All of its storage, in order. */
+/* Whether the value is its whole storage, contiguous. */
 static bool is_whole(const shoal_tensor *value, const struct lowered_storage *storage)
 {
     return value->is_contiguous && value->layout.offset == 0 && tensor_bytes(value) == storage->bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Starts, for those who make them and those who end them. */
+/* Adds starts, and counts which storages they have in flight. */
 #include "base/mem.h"
 #include "graph/lower.h"
 

@@ -47,7 +47,7 @@ shoal_status lower_end_start(struct shoal_lowering *lowering, struct lowered_sta
     return SHOAL_OK;
 }
 
-/* A start that a wait ends. */
+/* Called by flight_wait for each start that a wait ends. */
 static shoal_status end_waited(void *context, const struct shoal_node *node, bool is_certain)
 {
     struct shoal_lowering *lowering = context;

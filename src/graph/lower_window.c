@@ -106,7 +106,7 @@ void lower_extend_use(struct lowered_storage *storage, uint32_t place)
     }
 }
 
-/* A conversion of something that lies in one piece, and is not written before the gather has ended. */
+/* Whether the node is a conversion of a contiguous tensor that is not written before the gather has ended. */
 static bool can_cast(const struct shoal_lowering *lowering, const struct shoal_node *node, uint32_t until)
 {
     if (node->kind != SHOAL_NODE_CALL || node->op->index != OP_to_dtype || until == UINT32_MAX) {
@@ -136,7 +136,7 @@ static void find_source(struct shoal_lowering *lowering, const struct shoal_node
     }
 }
 
-/* A cat of pieces that lie one after the other, which only the gather reads; NULL: none. */
+/* Returns the one-dimensional cat that makes the gather's input, if only the gather reads it; otherwise NULL. */
 static const struct shoal_node *find_cat(const struct shoal_lowering *lowering,
                                          const struct shoal_node *gather)
 {

@@ -28,7 +28,7 @@ static size_t align_up(size_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* What is placed in one area: buffers, and the scratch memory of steps. */
+/* The items that are placed in one area: buffers, and the scratch memory of steps. */
 struct placement {
     struct shoal_plan *plan;
     struct pack_item *items;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Making and freeing what a plan is made of. */
+/* Makes an empty plan, and frees a plan. */
 #include "graph/plan.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Making plans for callers, asking and freeing them. */
+/* The public calls that make and free plans and give their numbers. */
 #include <stdio.h>
 
 #include "base/error.h"

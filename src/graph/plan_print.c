@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A plan as text: docs/graph.md describes it. Numbers and names only, so that it is the same in each run. */
+/* Prints a plan as text, which docs/graph.md describes. It has no addresses, so it is the same in each run. */
 #include <inttypes.h>
 
 #include "base/error.h"

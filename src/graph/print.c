@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A graph as text (docs/graph.md). Everything that parse.c reads is written out: arguments that have a default too. */
+/* Prints a graph as text (docs/graph.md). All arguments are written, also those with a default value. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static void print_real(struct writer *writer, double value)
     writer_add_string(writer, float_text_write(text, SHOAL_F64, value));
 }
 
-/* Arguments of a node are at most so deep (graph/args.h). */
+/* Recurses for lists, whose depth is limited (graph/args.h). */
 static void print_arg(struct writer *writer, const shoal_arg *arg)
 {
     switch (arg->kind) {

@@ -96,7 +96,7 @@ static uint32_t join(struct range_tree *tree, uint32_t left, uint32_t right)
     return root;
 }
 
-/* Numbers that look random (splitmix64). */
+/* Hashes a number, as splitmix64 does. */
 static uint64_t mix(uint64_t number)
 {
     number = (number + 1) * UINT64_C(0x9e3779b97f4a7c15);

@@ -171,7 +171,7 @@ static shoal_status refuse_cycle(const struct sorting *sorting)
                      item->node->name, other->name);
 }
 
-/* Links the nodes in the order they were placed in. */
+/* Links the nodes in their new order. */
 static void apply(struct sorting *sorting)
 {
     struct shoal_graph *graph = sorting->items[0].node->graph;

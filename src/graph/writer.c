@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pieces of text that the printers share. */
+/* Helpers of the functions that print graphs and plans. */
 #include "graph/writer.h"
 
 #include <inttypes.h>
@@ -76,7 +76,7 @@ void writer_add_int(struct writer *writer, int64_t number)
     writer_add_format(writer, "%" PRId64, number);
 }
 
-/* The letter behind a backslash; 0 for characters that are written otherwise. */
+/* Returns the letter that is written after a backslash for a character; 0: it has none. */
 static char escape_letter(char c)
 {
     switch (c) {
