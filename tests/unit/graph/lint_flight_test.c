@@ -300,8 +300,8 @@ TEST(lists_out_of_place)
         s.wait = waits[i];
         static const char *const words[] = {"node all_reduce_coalesced: node mul_scalar_ writes node y, "
                                             "whose memory is read until node wait_tensor waits",
-                                            "node all_reduce_coalesced: node neg reads node narrow, memory "
-                                            "that is written until node wait_tensor_1 waits"};
+                                            "node all_reduce_coalesced: node neg reads node narrow, whose "
+                                            "memory is written until node wait_tensor_1 waits"};
         FINISH(&s, words[i]);
     }
 }
