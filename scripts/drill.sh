@@ -27,8 +27,9 @@ clean() { sed -E 's/process [0-9]+/process P/g; s/processes [0-9]+ and [0-9]+/pr
 # The drill
 
 What ranks can do wrong to each other, and what each of three ranks got. Written by `make drill` from
-`tests/fault/drill_test.c`; `make test` runs the same. Deadlines are 400 ms where one is waited for. "Left": blocks of
-memory, descriptors and mapped bytes that a rank still held after it had closed its world, and files in `/dev/shm`.
+`tests/fault/drill_test.c` and `tests/fault/kill_test.c`. `make test` runs the first of them whole and a sample of the
+second. Deadlines are 400 ms where one is waited for. "Left": blocks of memory, descriptors and mapped bytes that a rank
+still held after it had closed its world, and files in `/dev/shm`.
 
 | what was done | what every rank got | left | |
 |---|---|---|---|
@@ -39,9 +40,11 @@ TEXT
 ## Killed and stopped everywhere
 
 One of three ranks (each in turn), with a small and a large count, is killed (`kill -9`) or stopped at every fail point
-that it passes in the operation. The others must return an error within 1 s of its death (of the deadline of 300 ms, when
-it was stopped) and hold nothing after they have closed. The error names a rank that died; of one that is only silent, one
-survivor at least says so, others may name who waits for it in turn. "Slowest" is the last survivor of all rounds.
+that it passes in the operation. The others must return an error, and hold nothing after they have closed. After a death
+they have 1 s for that; after a stop, 1 s from the deadline (300 ms) on. If the rank died, the error of every survivor
+names a rank that died. If it was only stopped, at least one survivor names it; the others may name a survivor that they
+wait for, which in turn waits for the stopped rank. "Times" is how often a rank was struck, and "slowest" is how long
+the slowest survivor of all rounds took.
 
 | operation | | times | slowest | |
 |---|---|---|---|---|
