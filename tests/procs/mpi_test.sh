@@ -15,6 +15,7 @@ limit_s=$((60 * ${SHOAL_TEST_TIME_SCALE:-1}))
 library_folder=$SHOAL_TEST_BUILD_DIR/lib
 example=$SHOAL_TEST_BUILD_DIR/examples/01_all_reduce
 kill_program=$SHOAL_TEST_BUILD_DIR/tests/fault/mpi_kill
+stop_program=$SHOAL_TEST_BUILD_DIR/tests/fault/mpi_stop
 export SHOAL_MODULE_PATH=$library_folder
 # Open MPI wants a remote shell even for ranks of this machine; any command will do.
 export OMPI_MCA_plm_rsh_agent=true OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$scratch
@@ -169,6 +170,25 @@ finalizes() {
     done
 }
 
+# leaves HOW NUMBER: rank 1 stops at a fail point of a large all_gather, or fails there, and everybody unmaps the buffers when its
+# call has returned. Nobody crashes. Where all live, MPI can still be used by others.
+leaves() {
+    local how=$1 rank status=TIMEOUT
+    echo "$flavour: rank 1 does not go on at fail point $2: $how"
+    [[ $how == fail ]] && status=SYSTEM
+    # A rank that has not given MPI up waits at its exit for those that have.
+    SHOAL_TEST_HOSTS=0,1,2 survives 3 env SHOAL_TRANSPORT_MPI_FINALIZE_SECONDS=0 SHOAL_LOG=warn \
+        "$stop_program" "$scratch" 1 "$2" "$how"
+    for rank in 0 1 2; do
+        cp "$scratch/rank.$rank" "$scratch/out"
+        says 1 "group: SHOAL_ERR_$status: "
+        says 1 "status 1"
+        if [[ $how == fail && $rank -ne 1 ]]; then
+            says 1 "others: SHOAL_OK"
+        fi
+    done
+}
+
 # Ranks that run another version of the library.
 versions() {
     echo "$flavour versions"
@@ -250,6 +270,8 @@ for flavour in openmpi mpich; do
     # After the calls were compared, and then in the middle of the data.
     dies_between 0,0,1,1 3 3
     dies_between 0,1,0,1 $((RANDOM % 4)) $((4 + RANDOM % 12))
+    leaves stop 7
+    leaves fail $((4 + RANDOM % 12))
     late "$flavour" "$program"
     dies_late 0,0,0
     dies_late 0,0,1

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How the callers of a channel wait, and what ends a wait. */
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/try.h"
@@ -17,6 +19,8 @@
 #define POLL_FEW_NS INT64_C(3000)
 #define POLL_NS INT64_C(500000)
 #define POLL_NAP_NS INT64_C(50000)
+/* How long a call that has failed waits for peers to take what it lent: those that live take it at once. */
+#define RECLAIM_SECONDS 2.0
 
 shoal_status message_failure(struct message_channel *channel)
 {
@@ -101,5 +105,42 @@ void message_wait(struct message_channel *channel, uint32_t seen, int64_t until_
     int64_t look_ns = atomic_load_explicit(&channel->look_ns, memory_order_relaxed);
     if (doorbell_arm(&channel->bell, &seen)) {
         doorbell_sleep(&channel->bell, seen, look_ns < until_ns ? look_ns : until_ns);
+    }
+}
+
+/* A member that has not taken what was lent; -1: all have. */
+static int find_borrower(struct message_channel *channel)
+{
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank && port_n_lent(channel->port, message_world_rank(channel, i)) > 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+void message_reclaim(struct message_channel *channel)
+{
+    int64_t deadline_ns = clock_deadline_after(RECLAIM_SECONDS);
+    port_take_back(channel->port);
+    for (;;) {
+        uint32_t seen = doorbell_look(&channel->bell);
+        int borrower = find_borrower(channel);
+        if (borrower < 0) {
+            return;
+        }
+        if (clock_now_ns() >= deadline_ns) {
+            char text[ERROR_TEXT_BYTES];
+            (void)snprintf(
+                text, sizeof text,
+                "rank %d does not take what rank %d sends it, in a call on group %s that has failed",
+                message_world_rank(channel, borrower), message_world_rank(channel, channel->rank),
+                transport_group_name(channel->base.peers));
+            router_give_up(channel->router, text);
+            continue; /* everything was given back */
+        }
+        /* Sets when the wait ends next. Deaths are the wire's business here. */
+        (void)message_must_look(channel, deadline_ns);
+        message_wait(channel, seen, deadline_ns);
     }
 }

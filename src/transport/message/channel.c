@@ -40,6 +40,7 @@ shoal_status message_conclude(struct message_channel *channel, shoal_status stat
     }
     (void)transport_name_rank(channel->base.peers, status);
     fail_channel(channel, status, shoal_error_text());
+    message_reclaim(channel);
     return message_failure(channel);
 }
 

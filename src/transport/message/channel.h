@@ -31,6 +31,7 @@ struct message_channel {
     _Atomic int64_t look_ns; /* when finish looks for deaths again that nobody waits long enough to notice */
     struct frame **outgoing; /* n_ranks: of post and run */
     const void **sources;    /* n_ranks: of a reduction, or of counts, in finish and run */
+    bool has_borrowed;       /* payloads of this call came from memory that a peer lent */
     struct doorbell bell;
 };
 
@@ -58,6 +59,12 @@ void message_wait(struct message_channel *channel, uint32_t seen, int64_t until_
  * often means a death, whose text says more.
  */
 shoal_status message_check_connection(struct router *router, int world_rank);
+
+/*
+ * The memory of a call that has failed is the caller's again: what was lent to the wire is waited for, for a moment. If
+ * a peer does not take it, because it is stopped, the wire is given up.
+ */
+void message_reclaim(struct message_channel *channel);
 
 /* contribution.c ----------------------------------------------------------------------------------------- */
 

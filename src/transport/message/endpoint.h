@@ -21,7 +21,7 @@
 
 /* The longest message, unless the kind says a longer one. */
 #define ENDPOINT_MESSAGE_BYTES ((size_t)128 * 1024 + 64)
-/* So many messages may be on their way to a rank, and as many receives posted from it. */
+/* So many messages may be on their way to a rank, and as many receives posted from it; of both sequences together. */
 #define ENDPOINT_IN_FLIGHT 8
 
 /* Who makes progress. */
@@ -85,10 +85,24 @@ struct endpoint_kind {
     /* For the next message of that rank. One that is longer than the room fails. */
     void (*irecv)(struct endpoint *endpoint, int rank, struct endpoint_message *message, void *data,
                   size_t room);
+    /*
+     * NULL, both: the endpoint has one sequence of messages between two ranks. Otherwise these are for a second one
+     * beside it, with an order of its own. A message of it may be received after any time. What is sent lies in memory
+     * of a caller that waits until test has said that the message has ended, or until the endpoint was given up.
+     */
+    void (*isend_apart)(struct endpoint *endpoint, int rank, struct endpoint_message *message,
+                        const void *data, size_t bytes);
+    void (*irecv_apart)(struct endpoint *endpoint, int rank, struct endpoint_message *message, void *data,
+                        size_t room);
+    /*
+     * NULL if the two are. Whether this rank may send by isend_apart; it always receives. The same from open to close.
+     */
+    bool (*may_lend)(struct endpoint *endpoint);
     enum endpoint_state (*test)(struct endpoint *endpoint, struct endpoint_message *message);
     /*
      * The endpoint does not touch the message or its data any more. Only of one that has failed, or before close: what
-     * was sent may have been cut, what was to be received may be lost. False: its memory may still be used by others, and must stay as it is.
+     * was sent may have been cut, what was to be received may be lost. False: the endpoint was given up, and its memory
+     * may still be used by others: it must stay as it is.
      */
     bool (*cancel)(struct endpoint *endpoint, int rank, struct endpoint_message *message);
 
@@ -105,8 +119,9 @@ struct endpoint_kind {
     const char *(*failure)(struct endpoint *endpoint, int rank);
 
     /*
-     * NULL: the death of a rank is this rank's affair alone. Otherwise called when one has died: nothing is sent or received
-     * any more, and all that is on its way has failed.
+     * NULL: the death of a rank is this rank's affair alone. Otherwise called when one has died: nothing is sent or
+     * received any more, and all that is on its way has failed. Afterwards this process does not read what it was to
+     * send. Not NULL where messages are sent apart: it is how a caller gets its memory back that a peer does not take.
      */
     void (*give_up)(struct endpoint *endpoint, const char *why);
 

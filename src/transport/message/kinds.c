@@ -56,7 +56,9 @@ static shoal_status check_kind(const struct endpoint_kind *kind)
     }
     bool is_whole = kind->name && kind->doc && kind->open && kind->close && kind->isend && kind->irecv &&
                     kind->test && kind->cancel && kind->progress && kind->failure &&
-                    !kind->wait == !kind->wake && !kind->enter == !kind->leave;
+                    !kind->wait == !kind->wake && !kind->enter == !kind->leave &&
+                    !kind->isend_apart == !kind->irecv_apart && !kind->isend_apart == !kind->may_lend &&
+                    (!kind->isend_apart || kind->give_up);
     return is_whole ? SHOAL_OK : error_set(SHOAL_ERR_UNSUPPORTED, "the kind of endpoints lacks a function");
 }
 

@@ -13,8 +13,9 @@
  * peer may hold back); the peer's take of that round is earlier in the order. A take of round r waits for a fill of round r, or for
  * results that are sent in the step's first half. So the rank that is furthest behind never waits.
  *
- * In place is safe: the elements of a round are read from the send buffer, or copied into frames, before a result of that
- * round is written; rounds have different elements.
+ * In place is safe: the elements of a round are read from the send buffer, or copied into frames, before a result of
+ * that round is written; rounds have different elements. Long stretches that no result is written over are not copied,
+ * but lent to the wire, and have been given back when the call returns.
  */
 #include "base/clock.h"
 #include "base/error.h"
@@ -25,6 +26,10 @@
 /* Rounds that are filled before the first is taken. Credit allows no more: see above. */
 #define AHEAD 2
 _Static_assert(PIPE_CREDIT - CREDIT_BATCH >= AHEAD, "a fill waits for a take that is earlier in the order");
+/*
+ * Stretches from this size on are lent where they can be. Shorter ones are copied: the second message has a cost too.
+ */
+#define LEND_BYTES ((size_t)64 * 1024)
 
 /* What comes from a rank, as the receiver sees it: as many elements as it expects. */
 static size_t expected_elements(const struct collective *collective, int from, int to)
@@ -113,6 +118,9 @@ struct journey {
     size_t chunk;       /* elements of a frame */
     size_t n_rounds;
     size_t own_elements; /* that this rank gives to itself */
+    bool may_lend[FRAME_QUEUES];
+    uint32_t n_stalls; /* of the wire, when it began */
+    int32_t asked;     /* the fence that a rank is waited to answer */
 };
 
 struct stretch {
@@ -127,20 +135,37 @@ static struct stretch find_stretch(size_t elements, size_t round, size_t length)
     return (struct stretch){.from = from < elements ? from : elements, .to = to < elements ? to : elements};
 }
 
-static bool is_there(const struct journey *journey, int rank, enum frame_type queue, bool is_credit)
+/* What a rank is waited for. */
+enum part {
+    PART_FRAME,  /* the next of a queue has arrived */
+    PART_CREDIT, /* one may be sent */
+    PART_RETURN, /* it has taken all that was lent */
+    PART_ANSWER  /* it has answered a fence */
+};
+
+static bool is_there(const struct journey *journey, int rank, enum frame_type queue, enum part part)
 {
     struct port *port = journey->channel->port;
     int world_rank = message_world_rank(journey->channel, rank);
-    return is_credit ? port_credit(port, world_rank, queue) > 0 : port_peek(port, world_rank, queue) != NULL;
+    switch (part) {
+    case PART_FRAME:
+        return port_peek(port, world_rank, queue) != NULL;
+    case PART_CREDIT:
+        return port_credit(port, world_rank, queue) > 0;
+    case PART_RETURN:
+        return port_n_lent(port, world_rank) == 0;
+    case PART_ANSWER:
+        break;
+    }
+    return router_has_answered(journey->channel->router, world_rank, journey->asked);
 }
 
-/* Until a frame of a rank has arrived, or there is credit for one to it. */
-static shoal_status await(const struct journey *journey, int rank, enum frame_type queue, bool is_credit)
+static shoal_status await(const struct journey *journey, int rank, enum frame_type queue, enum part part)
 {
     struct message_channel *channel = journey->channel;
     for (;;) {
         uint32_t seen = doorbell_look(&channel->bell);
-        if (is_there(journey, rank, queue, is_credit)) {
+        if (is_there(journey, rank, queue, part)) {
             return SHOAL_OK;
         }
         shoal_status status = message_failure(channel);
@@ -148,7 +173,7 @@ static shoal_status await(const struct journey *journey, int rank, enum frame_ty
             status = message_check_member(channel, rank);
         }
         if (status != SHOAL_OK) {
-            return is_there(journey, rank, queue, is_credit) ? SHOAL_OK : status;
+            return is_there(journey, rank, queue, part) ? SHOAL_OK : status;
         }
         if (clock_now_ns() >= journey->collective->deadline_ns) {
             char call[ERROR_TEXT_BYTES];
@@ -161,6 +186,19 @@ static shoal_status await(const struct journey *journey, int rank, enum frame_ty
     }
 }
 
+/* The memory of a stretch that may be lent; NULL: it is copied. */
+static const char *find_lent(const struct journey *journey, enum frame_type queue, enum block_side side,
+                             int block, struct stretch stretch)
+{
+    size_t elements = stretch.to - stretch.from;
+    if (!journey->may_lend[queue] || elements * journey->element_bytes < LEND_BYTES) {
+        return NULL;
+    }
+    struct block_walk walk = block_walk_begin(journey->collective, side, block, stretch.from, stretch.to);
+    struct block_run run = block_walk_next(&walk, elements);
+    return run.elements == elements ? run.data : NULL;
+}
+
 /* Sends a stretch of a block, if it has any elements. */
 static shoal_status send_stretch(const struct journey *journey, int to, enum frame_type queue,
                                  enum block_side side, int block, struct stretch stretch)
@@ -169,14 +207,19 @@ static shoal_status send_stretch(const struct journey *journey, int to, enum fra
     if (stretch.to == stretch.from) {
         return SHOAL_OK;
     }
-    TRY(await(journey, to, queue, /*is_credit=*/true));
-    struct frame *frame =
-        router_new_frame(channel->router, (stretch.to - stretch.from) * journey->element_bytes);
+    TRY(await(journey, to, queue, PART_CREDIT));
+    size_t bytes = (stretch.to - stretch.from) * journey->element_bytes;
+    int world_rank = message_world_rank(channel, to);
+    const char *lent = find_lent(journey, queue, side, block, stretch);
+    if (lent) {
+        return port_lend(channel->port, world_rank, queue, lent, bytes) ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    }
+    struct frame *frame = router_new_frame(channel->router, bytes);
     if (!frame) {
         return SHOAL_ERR_NO_MEMORY;
     }
     block_copy_out(journey->collective, side, block, stretch.from, stretch.to, frame->payload);
-    (void)port_send(channel->port, message_world_rank(channel, to), queue, frame);
+    (void)port_send(channel->port, world_rank, queue, frame);
     return SHOAL_OK;
 }
 
@@ -185,13 +228,14 @@ static shoal_status find_payload(const struct journey *journey, int rank, enum f
                                  struct stretch stretch, const char **payload_out)
 {
     struct message_channel *channel = journey->channel;
-    TRY(await(journey, rank, queue, /*is_credit=*/false));
+    TRY(await(journey, rank, queue, PART_FRAME));
     const struct frame *frame = port_peek(channel->port, message_world_rank(channel, rank), queue);
     size_t expected = (stretch.to - stretch.from) * journey->element_bytes;
     if (frame->head.bytes != expected) {
         return error_set(SHOAL_ERR_INTERNAL, "rank %d sent %u bytes where %zu were expected",
                          message_world_rank(channel, rank), frame->head.bytes, expected);
     }
+    channel->has_borrowed = channel->has_borrowed || frame->head.is_apart;
     *payload_out = frame->payload;
     return SHOAL_OK;
 }
@@ -354,13 +398,59 @@ static size_t count_rounds(const struct journey *journey)
     return (largest + journey->chunk - 1) / journey->chunk;
 }
 
+/* Whether data that was sent stays as it is until the end of the call: no result is written over it before. */
+static bool does_data_stay(const struct collective *collective)
+{
+    /* In all others, in place concerns the own block only, which is not sent. */
+    static const bool may_be_in_place[COLLECTIVE_COUNT] = {
+        [COLLECTIVE_ALL_REDUCE] = true,
+        [COLLECTIVE_ALL_TO_ALL] = true,
+    };
+    bool may_be = may_be_in_place[collective->kind];
+    bool does_stay = !may_be || !(collective->send_blocks || collective->recv_blocks);
+    for (size_t i = 0; may_be && i < collective->n_pieces; i++) {
+        does_stay = does_stay && collective->pieces[i].send != collective->pieces[i].recv;
+    }
+    return does_stay;
+}
+
+/* Until everything that was lent is the caller's again. */
+static shoal_status await_returns(const struct journey *journey)
+{
+    for (int i = 1; i < journey->channel->n_ranks; i++) {
+        TRY(await(journey, nth_peer(journey, i), FRAME_DATA, PART_RETURN));
+    }
+    return SHOAL_OK;
+}
+
+/*
+ * This rank has stood still. Peers may have given up meanwhile, and use the memory that they lent for something else,
+ * which a library that reads without their help has brought. Those who answer have not given up.
+ */
+static shoal_status confirm(struct journey *journey)
+{
+    struct message_channel *channel = journey->channel;
+    for (int i = 1; i < channel->n_ranks; i++) {
+        int rank = nth_peer(journey, i);
+        if (!router_ask(channel->router, message_world_rank(channel, rank), &journey->asked)) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        TRY(await(journey, rank, FRAME_DATA, PART_ANSWER));
+    }
+    return SHOAL_OK;
+}
+
 shoal_status message_move(struct message_channel *channel, const struct collective *collective)
 {
+    bool may_lend = router_may_lend(channel->router);
+    channel->has_borrowed = false;
     struct journey journey = {
         .channel = channel,
         .collective = collective,
         .element_bytes = shoal_dtype_bytes(collective->dtype),
         .whole_bytes = collective_bytes(collective, channel->n_ranks),
+        .n_stalls = router_n_stalls(channel->router),
+        .may_lend = {[FRAME_DATA] = may_lend && does_data_stay(collective), [FRAME_RESULT] = may_lend},
     };
     journey.chunk = router_frame_bytes(channel->router) / journey.element_bytes;
     journey.n_rounds = count_rounds(&journey);
@@ -380,5 +470,7 @@ shoal_status message_move(struct message_channel *channel, const struct collecti
             TRY(has_shares ? take_shares(&journey, round - AHEAD) : take(&journey, round - AHEAD));
         }
     }
-    return SHOAL_OK;
+    TRY(await_returns(&journey));
+    bool must_confirm = channel->has_borrowed && router_n_stalls(channel->router) != journey.n_stalls;
+    return must_confirm ? confirm(&journey) : SHOAL_OK;
 }

@@ -20,6 +20,7 @@ struct pipe {
     unsigned n_frames[FRAME_QUEUES];
     unsigned n_taken[FRAME_QUEUES]; /* whose credit was not returned yet */
     unsigned credit[FRAME_QUEUES];  /* frames that may be sent */
+    unsigned n_lent;                /* payloads that the wire has not given back */
     uint32_t n_calls;
 };
 
@@ -287,6 +288,16 @@ static bool receive(void *context, struct wire *wire, int rank, struct frame *fr
     return is_good;
 }
 
+static void give_back(void *context, int rank, const struct frame *frame)
+{
+    (void)context;
+    struct port *port = frame->lender;
+    port->pipes[rank]->n_lent--;
+    if (port->pipes[rank]->n_lent == 0) {
+        ring(port);
+    }
+}
+
 static void lose(void *context)
 {
     struct router *router = context;
@@ -322,7 +333,8 @@ shoal_status router_open(const struct endpoint_kind *kind, const struct transpor
     }
     router->rank = world->rank;
     router->n_ranks = world->n_ranks;
-    struct wire_user user = {.context = router, .receive = receive, .lose = lose, .give_up = give_up};
+    struct wire_user user = {
+        .context = router, .receive = receive, .give_back = give_back, .lose = lose, .give_up = give_up};
     shoal_status status = wire_open(kind, world, deadline_ns, &user, &router->wire);
     if (status != SHOAL_OK) {
         mem_free(router);
@@ -377,6 +389,31 @@ bool router_poll(struct router *router, bool is_driver)
 void router_flush(struct router *router, int64_t deadline_ns)
 {
     wire_flush(router->wire, deadline_ns);
+}
+
+bool router_may_lend(const struct router *router)
+{
+    return wire_may_lend(router->wire);
+}
+
+void router_give_up(struct router *router, const char *why)
+{
+    wire_give_up(router->wire, why);
+}
+
+uint32_t router_n_stalls(struct router *router)
+{
+    return wire_n_stalls(router->wire);
+}
+
+bool router_ask(struct router *router, int rank, int32_t *number_out)
+{
+    return wire_ask(router->wire, rank, number_out);
+}
+
+bool router_has_answered(struct router *router, int rank, int32_t number)
+{
+    return wire_has_answered(router->wire, rank, number);
 }
 
 void router_count_pollers(struct router *router, int change)
@@ -451,20 +488,59 @@ static bool send_frame(struct router *router, int rank, struct frame *frame)
     return is_kept;
 }
 
-bool port_send(struct port *port, int rank, enum frame_type type, struct frame *frame)
+/* Under the lock. */
+static bool send_by_credit(struct port *port, int rank, enum frame_type type, struct frame *frame)
 {
-    struct router *router = port->router;
-    wire_lock(router->wire);
     frame->head.port = port->target;
     frame->head.type = type;
-    bool is_sent = send_frame(router, rank, frame);
+    bool is_sent = send_frame(port->router, rank, frame);
     /* It was there when the credit was looked at. */
     struct pipe *pipe = port->pipes[rank];
     if (is_sent && pipe && type != FRAME_CALL && pipe->credit[type] > 0) {
         pipe->credit[type]--;
     }
-    wire_unlock(router->wire);
     return is_sent;
+}
+
+bool port_send(struct port *port, int rank, enum frame_type type, struct frame *frame)
+{
+    wire_lock(port->router->wire);
+    bool is_sent = send_by_credit(port, rank, type, frame);
+    wire_unlock(port->router->wire);
+    return is_sent;
+}
+
+bool port_lend(struct port *port, int rank, enum frame_type queue, const void *payload, size_t bytes)
+{
+    struct wire *wire = port->router->wire;
+    wire_lock(wire);
+    struct pipe *pipe = need_pipe(port, rank);
+    struct frame *frame = pipe ? wire_new_frame(wire, 0) : NULL;
+    if (frame) {
+        frame->head.bytes = (uint32_t)bytes;
+        frame->head.is_apart = 1;
+        frame->lent = payload;
+        frame->lender = port;
+        pipe->n_lent++;
+        (void)send_by_credit(port, rank, queue, frame);
+    }
+    wire_unlock(wire);
+    return frame != NULL;
+}
+
+unsigned port_n_lent(struct port *port, int rank)
+{
+    wire_lock(port->router->wire);
+    unsigned n_lent = port->pipes[rank] ? port->pipes[rank]->n_lent : 0;
+    wire_unlock(port->router->wire);
+    return n_lent;
+}
+
+void port_take_back(struct port *port)
+{
+    wire_lock(port->router->wire);
+    wire_take_back(port->router->wire, port);
+    wire_unlock(port->router->wire);
 }
 
 unsigned port_credit(struct port *port, int rank, enum frame_type queue)

@@ -62,6 +62,11 @@ bool router_is_polled(const struct router *router);
 bool router_poll(struct router *router, bool is_driver);
 void router_count_pollers(struct router *router, int change);
 void router_flush(struct router *router, int64_t deadline_ns);
+bool router_may_lend(const struct router *router);
+void router_give_up(struct router *router, const char *why);
+uint32_t router_n_stalls(struct router *router);
+bool router_ask(struct router *router, int rank, int32_t *number_out);
+bool router_has_answered(struct router *router, int rank, int32_t number);
 
 /* Ports ------------------------------------------------------------------------------------------------- */
 
@@ -89,6 +94,16 @@ void port_detach(struct port *port);
  * it there.
  */
 bool port_send(struct port *port, int rank, enum frame_type type, struct frame *frame);
+/*
+ * Sends a frame, like port_send, to another rank, whose payload is sent from where it lies. It stays as it is until it
+ * was given back, that is, until port_n_lent has counted down; the bell rings then. Where router_may_lend. False: no
+ * memory.
+ */
+bool port_lend(struct port *port, int rank, enum frame_type queue, const void *payload, size_t bytes);
+/* Payloads to a rank that were lent and not given back. */
+unsigned port_n_lent(struct port *port, int rank);
+/* Payloads that the wire has not begun to send are not sent, and given back: nobody needs them any more. */
+void port_take_back(struct port *port);
 /* Frames of a queue that may be sent to a rank now. */
 unsigned port_credit(struct port *port, int rank, enum frame_type queue);
 

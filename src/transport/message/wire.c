@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Frames to the endpoint and back, and the thread that makes progress. The lock orders everything: whoever rings a bell has
- * done what it rings for under the lock, and whoever looks takes the lock.
+ * The thread that makes progress, and who else does; opening, closing and settling. The lock orders everything: whoever
+ * rings a bell has done what it rings for under the lock, and whoever looks takes the lock.
  */
 #include "transport/message/wire_state.h"
 
@@ -36,14 +36,9 @@
 #define GIVEN_UP_SECONDS 0.5
 /* What a rank that left without a fence may still have sent gets this long. */
 #define LAST_WORDS_NS INT64_C(1000000000)
-/*
- * Messages on their way at once, to a rank and from it. A library that hands over long messages only after both sides have
- * agreed needs several, so that one moves while others agree; each receive has a frame of the longest message. What has
- * `wait` reads and writes a stream, which needs no more than one.
- */
-#define DEPTH 2
+/* In larger worlds fewer messages are on their way to each rank. */
 #define DEEP_RANKS 8
-_Static_assert(DEPTH <= ENDPOINT_IN_FLIGHT, "what an endpoint has room for");
+
 void wire_lock(struct wire *wire)
 {
     (void)pthread_mutex_lock(&wire->lock);
@@ -75,34 +70,7 @@ void wire_unlock(struct wire *wire)
     }
 }
 
-static void note_passed(struct wire *wire)
-{
-    /* Release is not needed: who waits looks at the peers under the lock. */
-    atomic_fetch_add_explicit(&wire->passed, 1, memory_order_relaxed);
-    wait_wake_all(&wire->passed, /*is_shared=*/false);
-}
-
-/* A peer that is gone ----------------------------------------------------------------------------------- */
-
-static void lose_peer(struct wire *wire, int rank, const char *text)
-{
-    struct peer *peer = &wire->peers[rank];
-    if (peer->is_gone) {
-        return;
-    }
-    peer->is_gone = true;
-    peer->gone_ns = clock_now_ns();
-    (void)snprintf(peer->text, sizeof peer->text, "%s", text);
-    LOG(SHOAL_LOG_INFO, "rank %d: rank %d cannot be reached: %s", wire->world->rank, rank, peer->text);
-    note_passed(wire);
-    wire->user.lose(wire->user.context);
-}
-
-static void lose_failed_peer(struct wire *wire, int rank)
-{
-    const char *text = wire->kind->failure(wire->endpoint, rank);
-    lose_peer(wire, rank, text ? text : "no reason was given");
-}
+/* Who is there ------------------------------------------------------------------------------------------ */
 
 shoal_status wire_check_rank(struct wire *wire, int rank, int64_t *since_ns_out)
 {
@@ -131,220 +99,7 @@ bool wire_may_receive(struct wire *wire, int rank)
     return may_receive;
 }
 
-/* Sending, under the lock -------------------------------------------------------------------------------- */
-
-static struct frame *pop_sent(struct peer *peer)
-{
-    struct frame *frame = peer->first;
-    peer->first = frame->next;
-    peer->n_sending -= peer->n_sending > 0;
-    peer->waiting = peer->waiting == frame ? frame->next : peer->waiting;
-    return frame;
-}
-
-/* A frame that was on its way. One whose memory the endpoint does not give back is lost. */
-static void drop_message(struct wire *wire, int rank, struct frame *frame)
-{
-    if (wire->kind->cancel(wire->endpoint, rank, &frame->message)) {
-        wire_free_frame(wire, frame);
-    }
-}
-
-/* Hands over as many as may be on their way. */
-static void begin_sends(struct wire *wire, int rank)
-{
-    struct peer *peer = &wire->peers[rank];
-    while (peer->waiting && peer->n_sending < wire->depth && !peer->is_gone) {
-        struct frame *frame = peer->waiting;
-        peer->waiting = frame->next;
-        peer->n_sending++;
-        wire->kind->isend(wire->endpoint, rank, &frame->message, &frame->head,
-                          FRAME_HEAD_BYTES + frame->head.bytes);
-    }
-}
-
-/* Sends what is in line for a rank. Nothing can be sent to one that is gone. */
-static void send_frames(struct wire *wire, int rank)
-{
-    struct peer *peer = &wire->peers[rank];
-    while (peer->first) {
-        begin_sends(wire, rank);
-        if (peer->n_sending == 0) {
-            wire_free_frame(wire, pop_sent(peer)); /* it is gone */
-            continue;
-        }
-        enum endpoint_state state = wire->kind->test(wire->endpoint, &peer->first->message);
-        if (state == ENDPOINT_PENDING) {
-            return;
-        }
-        struct frame *frame = pop_sent(peer);
-        if (state == ENDPOINT_FAILED) {
-            drop_message(wire, rank, frame);
-            lose_failed_peer(wire, rank);
-        } else {
-            wire_free_frame(wire, frame);
-        }
-    }
-}
-
-/* What goes to other hosts is counted, message by message: every frame is one. */
-static void count_frame(const struct transport_world *world, int rank, const struct frame *frame)
-{
-    if (world->sent_to_hosts && world->hosts[rank] != world->hosts[world->rank]) {
-        /* Relaxed: a sum that orders nothing. */
-        atomic_fetch_add_explicit(&world->sent_to_hosts[world->hosts[rank]],
-                                  FRAME_HEAD_BYTES + frame->head.bytes, memory_order_relaxed);
-    }
-}
-
-void wire_send(struct wire *wire, int rank, struct frame *frame)
-{
-    struct peer *peer = &wire->peers[rank];
-    count_frame(wire->world, rank, frame);
-    frame->next = NULL;
-    if (peer->first) {
-        peer->last->next = frame;
-    } else {
-        peer->first = frame;
-    }
-    peer->last = frame;
-    peer->waiting = peer->waiting ? peer->waiting : frame;
-    peer->is_settled =
-        frame->head.type == FRAME_FENCE || (frame->head.type == FRAME_FENCE_PASSED && peer->is_settled);
-    if (wire->kind->any_thread) {
-        send_frames(wire, rank);
-    } else {
-        wire->must_wake = true;
-    }
-}
-
-/* What came, under the lock ----------------------------------------------------------------------------- */
-
-/* True unless there was no memory. */
-static bool send_number(struct wire *wire, int rank, enum frame_type type, int32_t number)
-{
-    struct frame *frame = wire_new_frame(wire, 0);
-    if (frame) {
-        frame->head.type = type;
-        frame->head.number = number;
-        wire_send(wire, rank, frame);
-    }
-    return frame != NULL;
-}
-
-static bool hear_passed(struct wire *wire, int rank, int32_t number)
-{
-    wire->peers[rank].n_passed = number;
-    wire->peers[rank].is_silent = false;
-    note_passed(wire);
-    return true;
-}
-
-/* Owns the frame. */
-static void route(struct wire *wire, int rank, struct frame *frame)
-{
-    bool is_good = false;
-    struct peer *peer = &wire->peers[rank];
-    peer->is_fenced =
-        frame->head.type == FRAME_FENCE || (frame->head.type == FRAME_FENCE_PASSED && peer->is_fenced);
-    if (frame->head.type < FRAME_FENCE) {
-        if (wire->user.receive(wire->user.context, wire, rank, frame)) {
-            return;
-        }
-    } else if (frame->head.type == FRAME_FENCE) {
-        is_good = send_number(wire, rank, FRAME_FENCE_PASSED, frame->head.number);
-    } else if (frame->head.type == FRAME_FENCE_PASSED) {
-        is_good = hear_passed(wire, rank, frame->head.number);
-    }
-    wire_free_frame(wire, frame);
-    if (!is_good) {
-        lose_peer(wire, rank, "a frame came that makes no sense, or there was no memory for it");
-    }
-}
-
-/* Progress, under the lock ------------------------------------------------------------------------------ */
-
-static void post_receives(struct wire *wire, int rank)
-{
-    struct peer *peer = &wire->peers[rank];
-    while (peer->n_receiving < wire->depth && !peer->is_gone) {
-        struct frame *frame = wire_new_frame(wire, wire->frame_bytes);
-        if (!frame) {
-            return;
-        }
-        *(peer->receiving ? &peer->last_receiving->next : &peer->receiving) = frame;
-        peer->last_receiving = frame;
-        peer->n_receiving++;
-        wire->kind->irecv(wire->endpoint, rank, &frame->message, &frame->head,
-                          FRAME_HEAD_BYTES + wire->frame_bytes);
-    }
-}
-
-static struct frame *take_first_receive(struct peer *peer)
-{
-    struct frame *frame = peer->receiving;
-    peer->receiving = frame->next;
-    peer->n_receiving--;
-    return frame;
-}
-
-static struct frame *take_last_receive(struct peer *peer)
-{
-    struct frame *before = NULL;
-    struct frame *frame = peer->receiving;
-    while (frame->next) {
-        before = frame;
-        frame = frame->next;
-    }
-    *(before ? &before->next : &peer->receiving) = NULL;
-    peer->last_receiving = before;
-    peer->n_receiving--;
-    return frame;
-}
-
-/* Takes what has come from a rank, in the order in which it was sent. */
-static void receive(struct wire *wire, int rank)
-{
-    struct peer *peer = &wire->peers[rank];
-    post_receives(wire, rank);
-    while (peer->receiving) {
-        enum endpoint_state state = wire->kind->test(wire->endpoint, &peer->receiving->message);
-        if (state == ENDPOINT_PENDING) {
-            peer->is_drained = peer->left_ns != 0;
-            return;
-        }
-        struct frame *frame = take_first_receive(peer);
-        wire->n_received++;
-        size_t bytes = frame->message.bytes;
-        if (state == ENDPOINT_FAILED) {
-            drop_message(wire, rank, frame);
-            lose_failed_peer(wire, rank);
-        } else if (peer->is_gone) {
-            wire_free_frame(wire, frame); /* what it sent before made no sense */
-        } else if (bytes < FRAME_HEAD_BYTES || frame->head.bytes != bytes - FRAME_HEAD_BYTES) {
-            wire_free_frame(wire, frame);
-            lose_peer(wire, rank, "a message came that is no frame");
-        } else {
-            route(wire, rank, frame);
-        }
-        post_receives(wire, rank);
-    }
-}
-
-/* True while something is in line to be sent. */
-static bool push(struct wire *wire)
-{
-    bool is_sending = false;
-    wire->kind->progress(wire->endpoint);
-    for (int rank = 0; rank < wire->world->n_ranks; rank++) {
-        if (rank != wire->world->rank) {
-            receive(wire, rank);
-            send_frames(wire, rank);
-            is_sending = is_sending || wire->peers[rank].first;
-        }
-    }
-    return is_sending;
-}
+/* Progress ---------------------------------------------------------------------------------------------- */
 
 /* Makes progress once, if this caller may. *is_sending_out: something is in line to be sent. */
 static bool take_turn(struct wire *wire, enum endpoint_caller caller, bool *is_sending_out)
@@ -354,7 +109,7 @@ static bool take_turn(struct wire *wire, enum endpoint_caller caller, bool *is_s
         return false;
     }
     wire_lock(wire);
-    *is_sending_out = !wire->is_abandoned && push(wire);
+    *is_sending_out = !wire->is_abandoned && wire_push(wire);
     unlock(wire);
     if (kind->leave) {
         kind->leave(wire->endpoint);
@@ -434,30 +189,42 @@ static void nap(struct wire *wire, uint32_t seen, bool is_new)
     }
 }
 
-/* Death, where it ends the endpoint: nobody can be reached any more. */
+/* Nobody can be reached any more. `reason` is for the callers of this rank, `why` for what they ask of a rank later. */
+static void end_endpoint(struct wire *wire, const char *reason, const char *why, int dead)
+{
+    wire_lock(wire);
+    if (!atomic_load(&wire->has_given_up)) {
+        atomic_store(&wire->has_given_up, true);
+        wire->user.give_up(wire->user.context, reason);
+        wire->kind->give_up(wire->endpoint, why);
+        if (dead >= 0) {
+            wire_lose_peer(wire, dead, "it has died");
+        }
+        for (int rank = 0; rank < wire->world->n_ranks; rank++) {
+            if (rank != wire->world->rank) {
+                wire_lose_failed_peer(wire, rank);
+            }
+        }
+        wire_give_back_all(wire);
+    }
+    unlock(wire);
+}
+
+void wire_give_up(struct wire *wire, const char *why)
+{
+    LOG(SHOAL_LOG_WARN, "rank %d: transport %s is given up: %s", wire->world->rank, wire->kind->name, why);
+    end_endpoint(wire, why, why, /*dead=*/-1);
+}
+
+/* Death, where it ends the endpoint. */
 static void give_up(struct wire *wire, int dead)
 {
     char text[PEER_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "rank %d has died", dead);
     /* The control plane's text says more, and is the one that all ranks have. */
     bool is_told = wire->world->check_rank(wire->world->context, dead) != SHOAL_OK;
-    wire_lock(wire);
-    if (atomic_load(&wire->has_given_up)) {
-        unlock(wire);
-        error_clear();
-        return;
-    }
-    atomic_store(&wire->has_given_up, true);
-    wire->user.give_up(wire->user.context, is_told ? shoal_error_text() : text);
+    end_endpoint(wire, is_told ? shoal_error_text() : text, text, dead);
     error_clear();
-    wire->kind->give_up(wire->endpoint, text);
-    lose_peer(wire, dead, "it has died");
-    for (int rank = 0; rank < wire->world->n_ranks; rank++) {
-        if (rank != wire->world->rank) {
-            lose_failed_peer(wire, rank);
-        }
-    }
-    unlock(wire);
 }
 
 /* Where a death ends the endpoint. */
@@ -469,22 +236,6 @@ static void look_for_deaths(struct wire *wire)
         if (rank != world->rank && world->is_dead(world->context, rank)) {
             give_up(wire, rank);
         }
-    }
-}
-
-static void drop_messages(struct wire *wire)
-{
-    for (int rank = 0; rank < wire->n_peers; rank++) {
-        struct peer *peer = &wire->peers[rank];
-        /* The last first: what comes goes to the first that is left. */
-        while (peer->receiving) {
-            drop_message(wire, rank, take_last_receive(peer));
-        }
-        while (peer->n_sending > 0) {
-            drop_message(wire, rank, pop_sent(peer));
-        }
-        wire_free_frames(wire, peer->first);
-        *peer = (struct peer){.is_gone = true};
     }
 }
 
@@ -506,7 +257,7 @@ static void finish(struct wire *wire, enum endpoint_caller caller)
         kind->give_up(wire->endpoint, "the world was closed by a thread that may not call");
     }
     wire_lock(wire);
-    drop_messages(wire);
+    wire_drop_messages(wire);
     unlock(wire);
     if (has_entered && kind->leave) {
         kind->leave(wire->endpoint);
@@ -608,8 +359,8 @@ static shoal_status start_thread(struct wire *wire)
 /* With many ranks one must do. */
 static int choose_depth(int n_ranks)
 {
-    int depth = DEPTH * DEEP_RANKS / n_ranks;
-    return depth < 1 ? 1 : depth > DEPTH ? DEPTH : depth;
+    int depth = WIRE_DEPTH * DEEP_RANKS / n_ranks;
+    return depth < 1 ? 1 : depth > WIRE_DEPTH ? WIRE_DEPTH : depth;
 }
 
 shoal_status wire_open(const struct endpoint_kind *kind, const struct transport_world *world,
@@ -715,6 +466,36 @@ void wire_free(struct wire *wire)
     free_memory(wire);
 }
 
+/* Asking ------------------------------------------------------------------------------------------------- */
+
+uint32_t wire_n_stalls(struct wire *wire)
+{
+    wire_lock(wire);
+    uint32_t n_stalls = wire->n_stalls;
+    unlock(wire);
+    return n_stalls;
+}
+
+bool wire_ask(struct wire *wire, int rank, int32_t *number_out)
+{
+    wire_lock(wire);
+    struct peer *peer = &wire->peers[rank];
+    bool is_asked = wire_send_number(wire, rank, FRAME_FENCE, peer->n_fences + 1);
+    if (is_asked) {
+        *number_out = ++peer->n_fences;
+    }
+    wire_unlock(wire);
+    return is_asked;
+}
+
+bool wire_has_answered(struct wire *wire, int rank, int32_t number)
+{
+    wire_lock(wire);
+    bool has_answered = (int32_t)((uint32_t)wire->peers[rank].n_passed - (uint32_t)number) >= 0;
+    unlock(wire);
+    return has_answered;
+}
+
 /* Settling ----------------------------------------------------------------------------------------------- */
 
 /* Under the lock: whether a rank still has to answer. */
@@ -728,7 +509,7 @@ static void send_fences(struct wire *wire)
     for (int rank = 0; rank < wire->world->n_ranks; rank++) {
         struct peer *peer = &wire->peers[rank];
         bool must_send = rank != wire->world->rank && !peer->is_settled && !peer->is_gone;
-        if (must_send && send_number(wire, rank, FRAME_FENCE, peer->n_fences + 1)) {
+        if (must_send && wire_send_number(wire, rank, FRAME_FENCE, peer->n_fences + 1)) {
             peer->n_fences++;
         }
     }

@@ -44,7 +44,9 @@ struct frame_head {
     int32_t number; /* credit: how many; failure: the status */
     uint32_t queue; /* credit: of which queue */
     uint32_t bytes; /* of the payload */
-    uint64_t reserved[4];
+    /* 1: the payload is a message of its own, of the sequence apart; 0: it follows the head. */
+    uint32_t is_apart;
+    uint32_t reserved[7];
 };
 _Static_assert(sizeof(struct frame_head) == FRAME_HEAD_BYTES, "payloads begin at a cache line");
 
@@ -52,6 +54,11 @@ struct frame {
     struct frame *next;
     size_t room; /* for payload */
     struct endpoint_message message;
+    /* Of a frame whose payload is apart. The memory that it is sent from is the lender's until wire_user.give_back. */
+    struct endpoint_message apart;
+    bool has_apart;   /* that message was begun */
+    const char *lent; /* NULL: the payload is the frame's */
+    void *lender;
     _Alignas(64) struct frame_head head;
     char payload[];
 };
@@ -63,9 +70,11 @@ struct wire_user {
     void *context;
     /* Takes the frame if it returns true; false: it makes no sense, or there is no memory for it. */
     bool (*receive)(void *context, struct wire *wire, int rank, struct frame *frame);
+    /* What a frame was sent from is not used any more. */
+    void (*give_back)(void *context, int rank, const struct frame *frame);
     /* A rank cannot be reached any more. */
     void (*lose)(void *context);
-    /* No rank can be reached any more, and never again, because one has died: SHOAL_ERR_PEER. */
+    /* No rank can be reached any more, and never again, because one has died or is stopped: SHOAL_ERR_PEER. */
     void (*give_up)(void *context, const char *text);
 };
 
@@ -91,6 +100,26 @@ void wire_free_frame(struct wire *wire, struct frame *frame);
 void wire_free_frames(struct wire *wire, struct frame *first);
 /* Under the lock. To another rank. The wire owns the frame afterwards. Never blocks. */
 void wire_send(struct wire *wire, int rank, struct frame *frame);
+
+/* Payloads of frames may be lent: sent from where they lie, which is cheaper for long ones. */
+bool wire_may_lend(const struct wire *wire);
+/* Under the lock. Frames of a lender that were not begun are not sent. */
+void wire_take_back(struct wire *wire, const void *lender);
+/*
+ * Not under the lock. A rank does not take what a caller lent, and the caller cannot wait any longer: the endpoint is
+ * given up, as after a death, and everything lent is given back.
+ */
+void wire_give_up(struct wire *wire, const char *why);
+/*
+ * How often this rank has made no progress for so long that a peer may have given up, and got back what it lent, while
+ * the library below still reads it there. Payloads that came since count only when the peer has answered a fence: it
+ * had not given up then.
+ */
+uint32_t wire_n_stalls(struct wire *wire);
+/* Asks a rank for an answer; the number to wait for. *number_out stays if there was no memory. */
+bool wire_ask(struct wire *wire, int rank, int32_t *number_out);
+/* Whether it has answered. */
+bool wire_has_answered(struct wire *wire, int rank, int32_t number);
 
 /* Whether the endpoint cannot tell when there is something to do: those who wait look themselves, by wire_poll. */
 bool wire_is_polled(const struct wire *wire);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of the wire share: wire.c, wire_frames.c. */
+/* What the files of the wire share: wire.c, wire_frames.c, wire_moves.c. */
 #ifndef MESSAGE_WIRE_STATE_H
 #define MESSAGE_WIRE_STATE_H
 
@@ -11,11 +11,24 @@
 
 #define PEER_TEXT_BYTES 256
 
+/*
+ * Messages on their way at once, to a rank and from it. A library that hands over long messages only after both sides
+ * have agreed needs several, so that one moves while others agree; each receive has a frame of the longest message.
+ * What has `wait` reads and writes a stream, which needs no more than one.
+ */
+#define WIRE_DEPTH 2
+
 /* Another rank. */
 struct peer {
     struct frame *receiving; /* for its next messages, in their order */
     struct frame *last_receiving;
     int n_receiving;
+    /*
+     * What came and was not routed: the first waits for its payload, which is apart; the others for those before them.
+     */
+    struct frame *arriving;
+    struct frame *last_arriving;
+    int n_apart;         /* payloads that are received */
     struct frame *first; /* to be sent; the first n_sending of them are on their way */
     struct frame *last;
     struct frame *waiting; /* the first of those that are not; NULL: none */
@@ -56,6 +69,8 @@ struct wire {
     _Atomic uint32_t pokes; /* changes when the thread should look at once */
     unsigned n_naps;        /* of the thread since something came last */
     uint64_t n_received;    /* messages; under the lock */
+    int64_t pushed_ns;      /* when progress was made last; 0: not yet */
+    uint32_t n_stalls;
     _Atomic bool has_given_up;
     _Atomic uint32_t has_ended; /* the thread has; set under the lock */
     int n_peers;                /* ranks of the world, which may end before the thread does */
@@ -63,5 +78,19 @@ struct wire {
     bool is_abandoned;
     bool is_released; /* and frees the wire itself */
 };
+
+/* wire_moves.c, under the lock --------------------------------------------------------------------------- */
+
+/* Takes what came from all ranks and sends what is in line. True while something is. Inside of enter and leave. */
+bool wire_push(struct wire *wire);
+/* True unless there was no memory. */
+bool wire_send_number(struct wire *wire, int rank, enum frame_type type, int32_t number);
+void wire_lose_peer(struct wire *wire, int rank, const char *text);
+/* With the endpoint's reason. */
+void wire_lose_failed_peer(struct wire *wire, int rank);
+/* The endpoint was given up: it does not read what was lent any more. */
+void wire_give_back_all(struct wire *wire);
+/* Before the endpoint is closed. */
+void wire_drop_messages(struct wire *wire);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages over MPI: one tag on the world's duplicate of a communicator, between two ranks in order. MPI is called by
- * isend, irecv and progress; where only some threads may call it (enum mpi_mode), the first two only note what progress
- * then begins.
+ * Messages over MPI: a tag for each of the two sequences, on the world's duplicate of a communicator; between two ranks
+ * each is in order. MPI is called by isend, irecv and progress; where only some threads may call it (enum mpi_mode),
+ * the first two only note what progress then begins.
  *
  * After process_fail nothing here calls MPI: messages that are on their way have failed, and what MPI was given stays.
  */
@@ -12,6 +12,7 @@
 #include "transport/mpi/mpi.h"
 
 #define MESSAGE_TAG 1
+#define APART_TAG 2
 /*
  * MPI agrees with the peer on each long message before it moves, and Open MPI carries the first 192 KiB through buffers of
  * its own, so that few long messages are faster than many short ones; bench/mpi.sh shows it.
@@ -22,17 +23,21 @@
 #define CANCEL_SECONDS 2.0
 #define CANCEL_NAP_NS 20000
 
-/* In `native` of a message: the request, and the rank and direction. */
+/* In `native` of a message: the request, and the rank, tag and direction. */
 enum {
     NATIVE_REQUEST,
     NATIVE_TARGET
 };
+#define TARGET_IS_SENT 1u
+#define TARGET_IS_APART 2u
+#define TARGET_BITS 2
 _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request has room in a message");
 
 struct endpoint {
     const struct transport_world *world;
     struct mpi *mpi;
     bool has_given_up;
+    bool may_lend;
     /* What is on its way, and where it was found: the same index in all. Room for `capacity`. */
     MPI_Request *requests;
     struct endpoint_message **messages;
@@ -58,12 +63,17 @@ static bool is_over(const struct endpoint *endpoint)
 
 static int rank_of(const struct endpoint_message *message)
 {
-    return (int)(message->native[NATIVE_TARGET] >> 1);
+    return (int)(message->native[NATIVE_TARGET] >> TARGET_BITS);
+}
+
+static int tag_of(const struct endpoint_message *message)
+{
+    return message->native[NATIVE_TARGET] & TARGET_IS_APART ? APART_TAG : MESSAGE_TAG;
 }
 
 static bool is_sent(const struct endpoint_message *message)
 {
-    return message->native[NATIVE_TARGET] & 1;
+    return message->native[NATIVE_TARGET] & TARGET_IS_SENT;
 }
 
 /* MPI says that a message did not arrive. */
@@ -122,12 +132,12 @@ static void begin(struct endpoint *endpoint, struct endpoint_message *message)
 {
     MPI_Request request = MPI_REQUEST_NULL;
     int rank = rank_of(message);
+    int tag = tag_of(message);
     int bytes = (int)message->bytes; /* at most MESSAGE_BYTES */
     int is_done = 0;
-    int error =
-        is_sent(message)
-            ? MPI_Isend(message->data, bytes, MPI_BYTE, rank, MESSAGE_TAG, endpoint->mpi->comm, &request)
-            : MPI_Irecv(message->data, bytes, MPI_BYTE, rank, MESSAGE_TAG, endpoint->mpi->comm, &request);
+    int error = is_sent(message)
+                    ? MPI_Isend(message->data, bytes, MPI_BYTE, rank, tag, endpoint->mpi->comm, &request)
+                    : MPI_Irecv(message->data, bytes, MPI_BYTE, rank, tag, endpoint->mpi->comm, &request);
     if (error == MPI_SUCCESS && is_sent(message)) {
         /* What is short has often been sent already. */
         error = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
@@ -159,21 +169,47 @@ static void begin_or_note(struct endpoint *endpoint, struct endpoint_message *me
     }
 }
 
+static void hand_over(struct endpoint *endpoint, int rank, uint64_t bits, struct endpoint_message *message,
+                      void *data, size_t bytes)
+{
+    *message = (struct endpoint_message){
+        .data = data, .bytes = bytes, .native = {[NATIVE_TARGET] = (uint64_t)rank << TARGET_BITS | bits}};
+    begin_or_note(endpoint, message);
+}
+
+/* What is sent is never written to: one type serves both directions. */
 static void mpi_isend(struct endpoint *endpoint, int rank, struct endpoint_message *message, const void *data,
                       size_t bytes)
 {
-    /* Never written to: one type serves both directions. */
-    *message = (struct endpoint_message){
-        .data = (char *)data, .bytes = bytes, .native = {[NATIVE_TARGET] = (uint64_t)rank << 1 | 1}};
-    begin_or_note(endpoint, message);
+    hand_over(endpoint, rank, TARGET_IS_SENT, message, (void *)data, bytes);
 }
 
 static void mpi_irecv(struct endpoint *endpoint, int rank, struct endpoint_message *message, void *data,
                       size_t room)
 {
-    *message = (struct endpoint_message){
-        .data = data, .bytes = room, .native = {[NATIVE_TARGET] = (uint64_t)rank << 1}};
-    begin_or_note(endpoint, message);
+    hand_over(endpoint, rank, 0, message, data, room);
+}
+
+static void mpi_isend_apart(struct endpoint *endpoint, int rank, struct endpoint_message *message,
+                            const void *data, size_t bytes)
+{
+    hand_over(endpoint, rank, TARGET_IS_SENT | TARGET_IS_APART, message, (void *)data, bytes);
+}
+
+static void mpi_irecv_apart(struct endpoint *endpoint, int rank, struct endpoint_message *message, void *data,
+                            size_t room)
+{
+    hand_over(endpoint, rank, TARGET_IS_APART, message, data, room);
+}
+
+/*
+ * Callers get their memory back when the peer has taken what was sent, which needs progress on both sides. Where only
+ * some threads may make it, the application can keep it from being made for any time. SHOAL_TRANSPORT_MPI_COPY=1
+ * forbids it.
+ */
+static bool mpi_may_lend(struct endpoint *endpoint)
+{
+    return endpoint->may_lend;
 }
 
 /* Moving ------------------------------------------------------------------------------------------------- */
@@ -414,6 +450,8 @@ static shoal_status mpi_open(const struct transport_world *world, int64_t deadli
         mpi_close(endpoint, 0);
         return status;
     }
+    endpoint->may_lend =
+        endpoint->mpi->mode == MPI_MODE_FREE && strcmp(mpi_services->variable("MPI_COPY"), "1") != 0;
     atomic_store(&endpoint->mpi->has_endpoint, true);
     *endpoint_out = endpoint;
     return SHOAL_OK;
@@ -429,6 +467,9 @@ const struct endpoint_kind mpi_kind = {
     .close = mpi_close,
     .isend = mpi_isend,
     .irecv = mpi_irecv,
+    .isend_apart = mpi_isend_apart,
+    .irecv_apart = mpi_irecv_apart,
+    .may_lend = mpi_may_lend,
     .test = mpi_test,
     .cancel = mpi_cancel,
     .progress = mpi_progress,
