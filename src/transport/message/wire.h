@@ -57,6 +57,7 @@ struct frame {
     /* Of a frame whose payload is apart. The memory that it is sent from is the lender's until wire_user.give_back. */
     struct endpoint_message apart;
     bool has_apart;   /* that message was begun */
+    bool is_ahead;    /* only that one was: the head came in another frame */
     const char *lent; /* NULL: the payload is the frame's */
     void *lender;
     _Alignas(64) struct frame_head head;

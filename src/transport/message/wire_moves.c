@@ -65,7 +65,7 @@ static void free_sent(struct wire *wire, int rank, struct frame *frame)
 /* A frame that was on its way. One whose memory the endpoint does not give back is lost. */
 static void drop_message(struct wire *wire, int rank, struct frame *frame)
 {
-    bool is_free = wire->kind->cancel(wire->endpoint, rank, &frame->message);
+    bool is_free = frame->is_ahead || wire->kind->cancel(wire->endpoint, rank, &frame->message);
     if (frame->has_apart) {
         is_free = wire->kind->cancel(wire->endpoint, rank, &frame->apart) && is_free;
     }
@@ -272,21 +272,21 @@ static struct frame *take_first_receive(struct peer *peer)
     return frame;
 }
 
-static struct frame *take_last_receive(struct peer *peer)
+/* The last of a list, which is not empty. Nothing is added to the list afterwards. */
+static struct frame *take_last(struct frame **first)
 {
-    struct frame *before = NULL;
-    struct frame *frame = peer->receiving;
-    while (frame->next) {
-        before = frame;
-        frame = frame->next;
+    while ((*first)->next) {
+        first = &(*first)->next;
     }
-    *(before ? &before->next : &peer->receiving) = NULL;
-    peer->last_receiving = before;
-    peer->n_receiving--;
+    struct frame *frame = *first;
+    *first = NULL;
     return frame;
 }
 
-/* Payloads of a rank that are received at once: as many as the endpoint has room for beside the receives of frames. */
+/*
+ * Payloads of a rank that are received at once, with those that are asked for ahead of their heads: as many as the
+ * endpoint has room for beside the receives of frames.
+ */
 #define APART_MOST (ENDPOINT_IN_FLIGHT - WIRE_DEPTH)
 _Static_assert(2 * WIRE_DEPTH <= ENDPOINT_IN_FLIGHT, "a frame to send is two messages at most");
 
@@ -301,6 +301,50 @@ static bool is_frame(const struct wire *wire, const struct frame *frame)
     bool may_be_apart = wire->kind->irecv_apart && frame->head.bytes <= wire->frame_bytes;
     return is_apart ? may_be_apart && bytes == FRAME_HEAD_BYTES
                     : frame->head.bytes == bytes - FRAME_HEAD_BYTES;
+}
+
+static void ask_for_payload(struct wire *wire, int rank, struct frame *frame, size_t room)
+{
+    frame->has_apart = true;
+    wire->kind->irecv_apart(wire->endpoint, rank, &frame->apart, frame->payload, room);
+}
+
+static void post_ahead(struct wire *wire, int rank)
+{
+    struct peer *peer = &wire->peers[rank];
+    while (peer->has_lent && peer->n_ahead < wire->depth && peer->n_ahead + peer->n_apart < APART_MOST &&
+           !peer->is_gone) {
+        struct frame *frame = wire_new_frame(wire, wire->frame_bytes);
+        if (!frame) {
+            return;
+        }
+        *(peer->ahead ? &peer->last_ahead->next : &peer->ahead) = frame;
+        peer->last_ahead = frame;
+        peer->n_ahead++;
+        frame->is_ahead = true;
+        ask_for_payload(wire, rank, frame, wire->frame_bytes);
+    }
+}
+
+/*
+ * A head whose payload is apart has come: the frame that will have both. Payloads come in the order of their heads, so
+ * that the first receive that was posted ahead, if there is one, is for this head. Owns the head.
+ */
+static struct frame *begin_payload(struct wire *wire, int rank, struct frame *head)
+{
+    struct peer *peer = &wire->peers[rank];
+    struct frame *frame = peer->ahead;
+    peer->has_lent = true;
+    peer->n_apart++;
+    if (!frame) {
+        ask_for_payload(wire, rank, head, head->head.bytes);
+        return head;
+    }
+    peer->ahead = frame->next;
+    peer->n_ahead--;
+    frame->head = head->head;
+    wire_free_frame(wire, head);
+    return frame;
 }
 
 static void append_arriving(struct peer *peer, struct frame *frame)
@@ -341,12 +385,7 @@ static bool take_message(struct wire *wire, int rank)
         wire_free_frame(wire, frame);
         wire_lose_peer(wire, rank, "a message came that is no frame");
     } else {
-        append_arriving(peer, frame);
-        frame->has_apart = frame->head.is_apart;
-        peer->n_apart += frame->has_apart;
-        if (frame->has_apart) {
-            wire->kind->irecv_apart(wire->endpoint, rank, &frame->apart, frame->payload, frame->head.bytes);
-        }
+        append_arriving(peer, frame->head.is_apart ? begin_payload(wire, rank, frame) : frame);
     }
     post_receives(wire, rank);
     return true;
@@ -384,6 +423,7 @@ static void receive(struct wire *wire, int rank)
     post_receives(wire, rank);
     do {
         route_arrived(wire, rank);
+        post_ahead(wire, rank);
     } while (take_message(wire, rank));
 }
 
@@ -419,7 +459,10 @@ void wire_drop_messages(struct wire *wire)
         struct peer *peer = &wire->peers[rank];
         /* The last first: what comes goes to the first that is left. */
         while (peer->receiving) {
-            drop_message(wire, rank, take_last_receive(peer));
+            drop_message(wire, rank, take_last(&peer->receiving));
+        }
+        while (peer->ahead) {
+            drop_message(wire, rank, take_last(&peer->ahead));
         }
         while (peer->arriving) {
             drop_message(wire, rank, take_first_arriving(peer));

@@ -28,7 +28,15 @@ struct peer {
      */
     struct frame *arriving;
     struct frame *last_arriving;
-    int n_apart;         /* payloads that are received */
+    int n_apart; /* payloads that are received, and whose heads have come */
+    /*
+     * Receives of payloads whose heads have not come: a library that agrees with the receiver on each long message
+     * begins to move it at once where a receive waits for it. They are posted once the rank has lent something.
+     */
+    struct frame *ahead;
+    struct frame *last_ahead;
+    int n_ahead;
+    bool has_lent;
     struct frame *first; /* to be sent; the first n_sending of them are on their way */
     struct frame *last;
     struct frame *waiting; /* the first of those that are not; NULL: none */
