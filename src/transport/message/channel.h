@@ -31,7 +31,6 @@ struct message_channel {
     _Atomic int64_t look_ns; /* when finish looks for deaths again that nobody waits long enough to notice */
     struct frame **outgoing; /* n_ranks: of post and run */
     const void **sources;    /* n_ranks: of a reduction, or of counts, in finish and run */
-    bool has_borrowed;       /* payloads of this call came from memory that a peer lent */
     struct doorbell bell;
 };
 

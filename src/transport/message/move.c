@@ -9,9 +9,10 @@
  *
  * No deadlock: order the steps of a collective as fill 0, fill 1, fill 2, take 0, fill 3, take 1, ... (a take of an
  * all_reduce is: take data, send results, take results). Each rank makes its steps in this order. A fill of round r waits
- * for credit, that is, until the peer has taken the data of round r - 3 or later ones (PIPE_CREDIT less the credit that the
- * peer may hold back); the peer's take of that round is earlier in the order. A take of round r waits for a fill of round r, or for
- * results that are sent in the step's first half. So the rank that is furthest behind never waits.
+ * for credit, that is, until the peer has taken the data of round r - 3 or later ones (PIPE_CREDIT less the credit that
+ * the peer may hold back); the peer's take of that round is earlier in the order. A take of round r waits for a fill of
+ * round r, or for results that are sent in the step's first half. So the rank that is furthest behind never waits. Ends
+ * (see exchange_ends) come after all rounds: sending one waits for takes, taking one for the peer that sends it.
  *
  * In place is safe: the elements of a round are read from the send buffer, or copied into frames, before a result of
  * that round is written; rounds have different elements. Long stretches that no result is written over are not copied,
@@ -117,10 +118,8 @@ struct journey {
     size_t whole_bytes; /* of the widest buffer */
     size_t chunk;       /* elements of a frame */
     size_t n_rounds;
-    size_t own_elements; /* that this rank gives to itself */
-    bool may_lend[FRAME_QUEUES];
-    uint32_t n_stalls; /* of the wire, when it began */
-    int32_t asked;     /* the fence that a rank is waited to answer */
+    size_t own_elements;      /* that this rank gives to itself */
+    bool stays[FRAME_QUEUES]; /* what is sent stays as it is until the call ends */
 };
 
 struct stretch {
@@ -139,8 +138,7 @@ static struct stretch find_stretch(size_t elements, size_t round, size_t length)
 enum part {
     PART_FRAME,  /* the next of a queue has arrived */
     PART_CREDIT, /* one may be sent */
-    PART_RETURN, /* it has taken all that was lent */
-    PART_ANSWER  /* it has answered a fence */
+    PART_RETURN  /* it has taken all that was lent */
 };
 
 static bool is_there(const struct journey *journey, int rank, enum frame_type queue, enum part part)
@@ -153,11 +151,9 @@ static bool is_there(const struct journey *journey, int rank, enum frame_type qu
     case PART_CREDIT:
         return port_credit(port, world_rank, queue) > 0;
     case PART_RETURN:
-        return port_n_lent(port, world_rank) == 0;
-    case PART_ANSWER:
         break;
     }
-    return router_has_answered(journey->channel->router, world_rank, journey->asked);
+    return port_n_lent(port, world_rank) == 0;
 }
 
 static shoal_status await(const struct journey *journey, int rank, enum frame_type queue, enum part part)
@@ -186,12 +182,13 @@ static shoal_status await(const struct journey *journey, int rank, enum frame_ty
     }
 }
 
-/* The memory of a stretch that may be lent; NULL: it is copied. */
-static const char *find_lent(const struct journey *journey, enum frame_type queue, enum block_side side,
-                             int block, struct stretch stretch)
+/* The memory of a stretch that may be lent to a rank of the world; NULL: it is copied. */
+static const char *find_lent(const struct journey *journey, int world_rank, enum frame_type queue,
+                             enum block_side side, int block, struct stretch stretch)
 {
     size_t elements = stretch.to - stretch.from;
-    if (!journey->may_lend[queue] || elements * journey->element_bytes < LEND_BYTES) {
+    if (!journey->stays[queue] || elements * journey->element_bytes < LEND_BYTES ||
+        !router_may_lend(journey->channel->router, world_rank)) {
         return NULL;
     }
     struct block_walk walk = block_walk_begin(journey->collective, side, block, stretch.from, stretch.to);
@@ -210,7 +207,7 @@ static shoal_status send_stretch(const struct journey *journey, int to, enum fra
     TRY(await(journey, to, queue, PART_CREDIT));
     size_t bytes = (stretch.to - stretch.from) * journey->element_bytes;
     int world_rank = message_world_rank(channel, to);
-    const char *lent = find_lent(journey, queue, side, block, stretch);
+    const char *lent = find_lent(journey, world_rank, queue, side, block, stretch);
     if (lent) {
         return port_lend(channel->port, world_rank, queue, lent, bytes) ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
     }
@@ -235,7 +232,6 @@ static shoal_status find_payload(const struct journey *journey, int rank, enum f
         return error_set(SHOAL_ERR_INTERNAL, "rank %d sent %u bytes where %zu were expected",
                          message_world_rank(channel, rank), frame->head.bytes, expected);
     }
-    channel->has_borrowed = channel->has_borrowed || frame->head.is_apart;
     *payload_out = frame->payload;
     return SHOAL_OK;
 }
@@ -414,43 +410,77 @@ static bool does_data_stay(const struct collective *collective)
     return does_stay;
 }
 
+/* The end ------------------------------------------------------------------------------------------------ */
+
+/*
+ * Some libraries let the receiver read lent memory by itself, at any time. A lender that gives up, because a rank has
+ * died or does not take what it is sent, lets its caller use the memory for something else, which peers then read. So
+ * nobody believes what came before every lender has ended: a rank whose memory was taken, all of it and by all, sends
+ * each peer an empty frame after its data. One that gives up sends nothing more.
+ *
+ * In an all_reduce a result is made of what others lent to the rank that sends it. Therefore everybody waits for
+ * everybody there. Otherwise a rank has what its peers gave it: both know whether that is enough to be lent.
+ */
+static bool has_end(const struct journey *journey, size_t elements)
+{
+    const struct collective *collective = journey->collective;
+    size_t most =
+        collective->kind == COLLECTIVE_ALL_REDUCE ? block_elements(collective, BLOCK_SEND, 0) : elements;
+    return router_has_apart(journey->channel->router) && most * journey->element_bytes >= LEND_BYTES;
+}
+
 /* Until everything that was lent is the caller's again. */
 static shoal_status await_returns(const struct journey *journey)
 {
-    for (int i = 1; i < journey->channel->n_ranks; i++) {
-        TRY(await(journey, nth_peer(journey, i), FRAME_DATA, PART_RETURN));
-    }
-    return SHOAL_OK;
-}
-
-/*
- * This rank has stood still. Peers may have given up meanwhile, and use the memory that they lent for something else,
- * which a library that reads without their help has brought. Those who answer have not given up.
- */
-static shoal_status confirm(struct journey *journey)
-{
     struct message_channel *channel = journey->channel;
     for (int i = 1; i < channel->n_ranks; i++) {
-        int rank = nth_peer(journey, i);
-        if (!router_ask(channel->router, message_world_rank(channel, rank), &journey->asked)) {
+        int to = nth_peer(journey, i);
+        TRY(await(journey, to, FRAME_DATA, PART_RETURN));
+        if (!port_is_taken(channel->port)) {
+            TRY(message_failure(channel));
+            TRY(message_check_connection(channel->router, message_world_rank(channel, to)));
+        }
+    }
+    return port_is_taken(channel->port)
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INTERNAL, "what was lent was given back and not taken");
+}
+
+static shoal_status exchange_ends(const struct journey *journey)
+{
+    struct message_channel *channel = journey->channel;
+    TRY(await_returns(journey));
+    for (int i = 1; i < channel->n_ranks; i++) {
+        int to = nth_peer(journey, i);
+        if (!has_end(journey, message_contribution(journey->collective, channel->rank, to).elements)) {
+            continue;
+        }
+        TRY(await(journey, to, FRAME_DATA, PART_CREDIT));
+        struct frame *frame = router_new_frame(channel->router, 0);
+        if (!frame) {
             return SHOAL_ERR_NO_MEMORY;
         }
-        TRY(await(journey, rank, FRAME_DATA, PART_ANSWER));
+        (void)port_send(channel->port, message_world_rank(channel, to), FRAME_DATA, frame);
+    }
+    for (int i = 1; i < channel->n_ranks; i++) {
+        int from = nth_peer(journey, i);
+        const char *payload = NULL;
+        if (has_end(journey, expected_elements(journey->collective, from, channel->rank))) {
+            TRY(find_payload(journey, from, FRAME_DATA, (struct stretch){0}, &payload));
+            drop(journey, from, FRAME_DATA);
+        }
     }
     return SHOAL_OK;
 }
 
 shoal_status message_move(struct message_channel *channel, const struct collective *collective)
 {
-    bool may_lend = router_may_lend(channel->router);
-    channel->has_borrowed = false;
     struct journey journey = {
         .channel = channel,
         .collective = collective,
         .element_bytes = shoal_dtype_bytes(collective->dtype),
         .whole_bytes = collective_bytes(collective, channel->n_ranks),
-        .n_stalls = router_n_stalls(channel->router),
-        .may_lend = {[FRAME_DATA] = may_lend && does_data_stay(collective), [FRAME_RESULT] = may_lend},
+        .stays = {[FRAME_DATA] = does_data_stay(collective), [FRAME_RESULT] = true},
     };
     journey.chunk = router_frame_bytes(channel->router) / journey.element_bytes;
     journey.n_rounds = count_rounds(&journey);
@@ -470,7 +500,5 @@ shoal_status message_move(struct message_channel *channel, const struct collecti
             TRY(has_shares ? take_shares(&journey, round - AHEAD) : take(&journey, round - AHEAD));
         }
     }
-    TRY(await_returns(&journey));
-    bool must_confirm = channel->has_borrowed && router_n_stalls(channel->router) != journey.n_stalls;
-    return must_confirm ? confirm(&journey) : SHOAL_OK;
+    return exchange_ends(&journey);
 }

@@ -33,6 +33,7 @@ struct port {
     struct doorbell *bell; /* NULL: nobody has attached */
     struct pipe **pipes;   /* by rank of the world; NULL: not used yet */
     bool fails_with_wire;
+    bool was_not_taken; /* something that was lent */
     _Atomic bool has_failed;
     shoal_status status;
     char *text; /* NULL: no memory for it */
@@ -288,10 +289,11 @@ static bool receive(void *context, struct wire *wire, int rank, struct frame *fr
     return is_good;
 }
 
-static void give_back(void *context, int rank, const struct frame *frame)
+static void give_back(void *context, int rank, const struct frame *frame, bool is_taken)
 {
     (void)context;
     struct port *port = frame->lender;
+    port->was_not_taken = port->was_not_taken || !is_taken;
     port->pipes[rank]->n_lent--;
     if (port->pipes[rank]->n_lent == 0) {
         ring(port);
@@ -391,29 +393,19 @@ void router_flush(struct router *router, int64_t deadline_ns)
     wire_flush(router->wire, deadline_ns);
 }
 
-bool router_may_lend(const struct router *router)
+bool router_has_apart(const struct router *router)
 {
-    return wire_may_lend(router->wire);
+    return wire_has_apart(router->wire);
+}
+
+bool router_may_lend(const struct router *router, int rank)
+{
+    return wire_may_lend(router->wire, rank);
 }
 
 void router_give_up(struct router *router, const char *why)
 {
     wire_give_up(router->wire, why);
-}
-
-uint32_t router_n_stalls(struct router *router)
-{
-    return wire_n_stalls(router->wire);
-}
-
-bool router_ask(struct router *router, int rank, int32_t *number_out)
-{
-    return wire_ask(router->wire, rank, number_out);
-}
-
-bool router_has_answered(struct router *router, int rank, int32_t number)
-{
-    return wire_has_answered(router->wire, rank, number);
 }
 
 void router_count_pollers(struct router *router, int change)
@@ -534,6 +526,14 @@ unsigned port_n_lent(struct port *port, int rank)
     unsigned n_lent = port->pipes[rank] ? port->pipes[rank]->n_lent : 0;
     wire_unlock(port->router->wire);
     return n_lent;
+}
+
+bool port_is_taken(struct port *port)
+{
+    wire_lock(port->router->wire);
+    bool is_taken = !port->was_not_taken;
+    wire_unlock(port->router->wire);
+    return is_taken;
 }
 
 void port_take_back(struct port *port)

@@ -62,11 +62,9 @@ bool router_is_polled(const struct router *router);
 bool router_poll(struct router *router, bool is_driver);
 void router_count_pollers(struct router *router, int change);
 void router_flush(struct router *router, int64_t deadline_ns);
-bool router_may_lend(const struct router *router);
+bool router_has_apart(const struct router *router);
+bool router_may_lend(const struct router *router, int rank);
 void router_give_up(struct router *router, const char *why);
-uint32_t router_n_stalls(struct router *router);
-bool router_ask(struct router *router, int rank, int32_t *number_out);
-bool router_has_answered(struct router *router, int rank, int32_t number);
 
 /* Ports ------------------------------------------------------------------------------------------------- */
 
@@ -102,6 +100,8 @@ bool port_send(struct port *port, int rank, enum frame_type type, struct frame *
 bool port_lend(struct port *port, int rank, enum frame_type queue, const void *payload, size_t bytes);
 /* Payloads to a rank that were lent and not given back. */
 unsigned port_n_lent(struct port *port, int rank);
+/* Whether everything that was given back so far had been taken by the rank that it was for. */
+bool port_is_taken(struct port *port);
 /* Payloads that the wire has not begun to send are not sent, and given back: nobody needs them any more. */
 void port_take_back(struct port *port);
 /* Frames of a queue that may be sent to a rank now. */

@@ -466,36 +466,6 @@ void wire_free(struct wire *wire)
     free_memory(wire);
 }
 
-/* Asking ------------------------------------------------------------------------------------------------- */
-
-uint32_t wire_n_stalls(struct wire *wire)
-{
-    wire_lock(wire);
-    uint32_t n_stalls = wire->n_stalls;
-    unlock(wire);
-    return n_stalls;
-}
-
-bool wire_ask(struct wire *wire, int rank, int32_t *number_out)
-{
-    wire_lock(wire);
-    struct peer *peer = &wire->peers[rank];
-    bool is_asked = wire_send_number(wire, rank, FRAME_FENCE, peer->n_fences + 1);
-    if (is_asked) {
-        *number_out = ++peer->n_fences;
-    }
-    wire_unlock(wire);
-    return is_asked;
-}
-
-bool wire_has_answered(struct wire *wire, int rank, int32_t number)
-{
-    wire_lock(wire);
-    bool has_answered = (int32_t)((uint32_t)wire->peers[rank].n_passed - (uint32_t)number) >= 0;
-    unlock(wire);
-    return has_answered;
-}
-
 /* Settling ----------------------------------------------------------------------------------------------- */
 
 /* Under the lock: whether a rank still has to answer. */

@@ -71,8 +71,11 @@ struct wire_user {
     void *context;
     /* Takes the frame if it returns true; false: it makes no sense, or there is no memory for it. */
     bool (*receive)(void *context, struct wire *wire, int rank, struct frame *frame);
-    /* What a frame was sent from is not used any more. */
-    void (*give_back)(void *context, int rank, const struct frame *frame);
+    /*
+     * What a frame was sent from is not used any more by this process. is_taken: the rank has got it. Otherwise it was
+     * not sent, or the rank's library may still read it by itself.
+     */
+    void (*give_back)(void *context, int rank, const struct frame *frame, bool is_taken);
     /* A rank cannot be reached any more. */
     void (*lose)(void *context);
     /* No rank can be reached any more, and never again, because one has died or is stopped: SHOAL_ERR_PEER. */
@@ -102,8 +105,13 @@ void wire_free_frames(struct wire *wire, struct frame *first);
 /* Under the lock. To another rank. The wire owns the frame afterwards. Never blocks. */
 void wire_send(struct wire *wire, int rank, struct frame *frame);
 
-/* Payloads of frames may be lent: sent from where they lie, which is cheaper for long ones. */
-bool wire_may_lend(const struct wire *wire);
+/* Whether ranks of this wire lend at all: the same on all of them. */
+bool wire_has_apart(const struct wire *wire);
+/*
+ * Whether payloads for a rank may be lent: sent from where they lie, which is cheaper for long ones. Not to ranks of
+ * this host. Libraries copy between their memories by themselves, and end a rank that reads what was unmapped.
+ */
+bool wire_may_lend(const struct wire *wire, int rank);
 /* Under the lock. Frames of a lender that were not begun are not sent. */
 void wire_take_back(struct wire *wire, const void *lender);
 /*
@@ -111,17 +119,6 @@ void wire_take_back(struct wire *wire, const void *lender);
  * given up, as after a death, and everything lent is given back.
  */
 void wire_give_up(struct wire *wire, const char *why);
-/*
- * How often this rank has made no progress for so long that a peer may have given up, and got back what it lent, while
- * the library below still reads it there. Payloads that came since count only when the peer has answered a fence: it
- * had not given up then.
- */
-uint32_t wire_n_stalls(struct wire *wire);
-/* Asks a rank for an answer; the number to wait for. *number_out stays if there was no memory. */
-bool wire_ask(struct wire *wire, int rank, int32_t *number_out);
-/* Whether it has answered. */
-bool wire_has_answered(struct wire *wire, int rank, int32_t number);
-
 /* Whether the endpoint cannot tell when there is something to do: those who wait look themselves, by wire_poll. */
 bool wire_is_polled(const struct wire *wire);
 /* Takes what has come, and sends. False: this thread may not, and sleeps. Not under the lock. */

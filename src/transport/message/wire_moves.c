@@ -47,18 +47,21 @@ static struct frame *pop_sent(struct peer *peer)
     return frame;
 }
 
-/* What a frame was sent from is its lender's again: the endpoint has ended with it, or was given up. */
-static void give_back(struct wire *wire, int rank, struct frame *frame)
+/*
+ * What a frame was sent from is its lender's again: the endpoint has ended with it, it was not begun, or the endpoint
+ * was given up. is_taken: the rank has got it whole.
+ */
+static void give_back(struct wire *wire, int rank, struct frame *frame, bool is_taken)
 {
     if (frame->lender) {
-        wire->user.give_back(wire->user.context, rank, frame);
+        wire->user.give_back(wire->user.context, rank, frame, is_taken);
         frame->lender = NULL;
     }
 }
 
-static void free_sent(struct wire *wire, int rank, struct frame *frame)
+static void free_sent(struct wire *wire, int rank, struct frame *frame, bool is_taken)
 {
-    give_back(wire, rank, frame);
+    give_back(wire, rank, frame, is_taken);
     wire_free_frame(wire, frame);
 }
 
@@ -69,15 +72,22 @@ static void drop_message(struct wire *wire, int rank, struct frame *frame)
     if (frame->has_apart) {
         is_free = wire->kind->cancel(wire->endpoint, rank, &frame->apart) && is_free;
     }
-    give_back(wire, rank, frame);
+    give_back(wire, rank, frame, /*is_taken=*/false);
     if (is_free) {
         wire_free_frame(wire, frame);
     }
 }
 
-bool wire_may_lend(const struct wire *wire)
+bool wire_has_apart(const struct wire *wire)
 {
-    return wire->kind->may_lend && wire->kind->may_lend(wire->endpoint);
+    return wire->kind->irecv_apart != NULL;
+}
+
+bool wire_may_lend(const struct wire *wire, int rank)
+{
+    const struct transport_world *world = wire->world;
+    bool is_far = !world->hosts || world->hosts[rank] != world->hosts[world->rank];
+    return is_far && wire->kind->may_lend && wire->kind->may_lend(wire->endpoint);
 }
 
 /* The head and the payload follow each other, or are two messages. */
@@ -118,7 +128,7 @@ static void send_frames(struct wire *wire, int rank)
     while (peer->first) {
         begin_sends(wire, rank);
         if (peer->n_sending == 0) {
-            free_sent(wire, rank, pop_sent(peer)); /* it is gone */
+            free_sent(wire, rank, pop_sent(peer), /*is_taken=*/false); /* it is gone */
             continue;
         }
         enum endpoint_state state = test_sent(wire, peer->first);
@@ -130,7 +140,7 @@ static void send_frames(struct wire *wire, int rank)
             drop_message(wire, rank, frame);
             wire_lose_failed_peer(wire, rank);
         } else {
-            free_sent(wire, rank, frame);
+            free_sent(wire, rank, frame, /*is_taken=*/true);
         }
     }
 }
@@ -151,7 +161,7 @@ static void take_back_from(struct wire *wire, int rank, const void *lender)
         *(before ? &before->next : &peer->first) = next;
         peer->waiting = peer->waiting == frame ? next : peer->waiting;
         peer->last = peer->last == frame ? before : peer->last;
-        free_sent(wire, rank, frame);
+        free_sent(wire, rank, frame, /*is_taken=*/false);
     }
 }
 
@@ -166,7 +176,7 @@ void wire_give_back_all(struct wire *wire)
 {
     for (int rank = 0; rank < wire->world->n_ranks; rank++) {
         for (struct frame *frame = wire->peers[rank].first; frame; frame = frame->next) {
-            give_back(wire, rank, frame);
+            give_back(wire, rank, frame, /*is_taken=*/false);
         }
     }
 }
@@ -427,20 +437,9 @@ static void receive(struct wire *wire, int rank)
     } while (take_message(wire, rank));
 }
 
-/* Where payloads may be apart: whoever lends waits for RECLAIM_SECONDS at least (await.c), which is longer. */
-#define STALL_NS INT64_C(1000000000)
-
-static void note_time(struct wire *wire)
-{
-    int64_t now_ns = wire->kind->irecv_apart ? clock_now_ns() : 0;
-    wire->n_stalls += wire->pushed_ns != 0 && now_ns > wire->pushed_ns + STALL_NS;
-    wire->pushed_ns = now_ns;
-}
-
 bool wire_push(struct wire *wire)
 {
     bool is_sending = false;
-    note_time(wire);
     wire->kind->progress(wire->endpoint);
     for (int rank = 0; rank < wire->world->n_ranks; rank++) {
         if (rank != wire->world->rank) {
@@ -449,7 +448,6 @@ bool wire_push(struct wire *wire)
             is_sending = is_sending || wire->peers[rank].first;
         }
     }
-    note_time(wire);
     return is_sending;
 }
 
@@ -465,13 +463,13 @@ void wire_drop_messages(struct wire *wire)
             drop_message(wire, rank, take_last(&peer->ahead));
         }
         while (peer->arriving) {
-            drop_message(wire, rank, take_first_arriving(peer));
+            drop_message(wire, rank, take_last(&peer->arriving));
         }
         while (peer->n_sending > 0) {
             drop_message(wire, rank, pop_sent(peer));
         }
         while (peer->first) {
-            free_sent(wire, rank, pop_sent(peer));
+            free_sent(wire, rank, pop_sent(peer), /*is_taken=*/false);
         }
         *peer = (struct peer){.is_gone = true};
     }

@@ -34,8 +34,8 @@ static bool open_memory_world(struct message_world *m, struct rank *self, int he
     if (self->rank == 0) {
         memory_hold(held, held_after);
         atomic_store(&memory_network.n_given_up, 0);
+        message_world_kind = &memory_kind;
     }
-    message_world_kind = &memory_kind;
     test_barrier(self);
     return message_world_open(m, self, 0);
 }
@@ -240,7 +240,7 @@ TEST_RANKS(a_rank_that_slept_does_not_believe_what_it_reads, 3)
         .kind = COLLECTIVE_ALL_GATHER,
         .dtype = SHOAL_I32,
         .single = {.send = send[self->rank], .recv = recv[self->rank], .count = FEW}};
-    CHECK_STATUS(message_world_run(&m, &collective, self->rank == 2 ? 6 : 0.5), SHOAL_ERR_TIMEOUT);
+    CHECK_STATUS(message_world_run(&m, &collective, self->rank == 2 ? 3.5 : 0.5), SHOAL_ERR_TIMEOUT);
     memset(send[self->rank], -1, sizeof send[0]);
     if (self->rank != 2) {
         struct message_shared *shared = self->shared;
@@ -251,4 +251,183 @@ TEST_RANKS(a_rank_that_slept_does_not_believe_what_it_reads, 3)
     test_barrier(self);
     CHECK(atomic_load(&memory_network.n_given_up) >= 2);
     close_memory_world(&m);
+}
+
+/* The same, and rank 2 falls asleep as soon as the others have its call: before any data moves. */
+TEST_RANKS(a_rank_that_slept_since_it_called_does_not_believe_what_it_reads, 3)
+{
+    enum {
+        FEW = 25000
+    };
+    static int32_t send[3][FEW];
+    static int32_t recv[3][3 * FEW];
+    struct message_world m;
+    if (self->is_process) {
+        return;
+    }
+    if (self->rank == 0) {
+        memory_network.sleepy = 2;
+        memory_network.sleepy_after = 2;
+        memory_network.reads_alone = true;
+    }
+    REQUIRE(open_memory_world(&m, self, MEMORY_NOBODY, /*held_after=*/0));
+    struct collective collective = {
+        .kind = COLLECTIVE_GATHER,
+        .dtype = SHOAL_I32,
+        .root = 2,
+        .single = {.send = send[self->rank], .recv = recv[self->rank], .count = FEW}};
+    CHECK_STATUS(message_world_run(&m, &collective, self->rank == 2 ? 3.5 : 0.5), SHOAL_ERR_TIMEOUT);
+    memset(send[self->rank], -1, sizeof send[0]);
+    if (self->rank != 2) {
+        struct message_shared *shared = self->shared;
+        if (atomic_fetch_add(&shared->values[11][0].is_set, 1) == 1) {
+            atomic_store(&memory_network.asleep, MEMORY_NOBODY); /* both have returned */
+        }
+    }
+    test_barrier(self);
+    CHECK(atomic_load(&memory_network.n_given_up) >= 2);
+    close_memory_world(&m);
+}
+
+/*
+ * The death of rank 2, which is no member, ends the endpoint of rank 0 at once. Rank 1 does not know of it, and its
+ * library reads by itself what rank 0 has lent, after rank 0 has written something else there.
+ */
+TEST_RANKS(nobody_believes_a_lender_that_gave_up_after_a_death, 3)
+{
+    enum {
+        FEW = 25000
+    };
+    static int32_t data[3][FEW];
+    struct message_world m;
+    if (self->is_process) {
+        return;
+    }
+    struct message_shared *shared = self->shared;
+    if (self->rank == 0) {
+        memory_network.reads_alone = true;
+        atomic_store(&message_world_deaf, 1u << 1 | 1u << 2);
+    }
+    REQUIRE(open_memory_world(&m, self, MEMORY_ALL, /*held_after=*/0));
+    m.transport->disconnect(m.channel);
+    m.channel = NULL;
+    m.peers.n_ranks = 2;
+    m.peers.key = "two";
+    test_barrier(self);
+    if (self->rank == 2) {
+        test_pause(0.3);
+        atomic_store(&shared->is_gone[2], true);
+        test_pause(0.6);
+        memory_hold(MEMORY_NOBODY, 0);
+    } else {
+        REQUIRE_OK(m.transport->connect(&m.peers, DEADLINE_NEVER, &m.channel));
+        for (size_t i = 0; i < FEW; i++) {
+            data[self->rank][i] = self->rank == 0 ? element(0, i) : 0;
+        }
+        struct collective collective = {
+            .kind = COLLECTIVE_BROADCAST,
+            .dtype = SHOAL_I32,
+            .single = {.send = data[self->rank], .recv = data[self->rank], .count = FEW}};
+        shoal_status status = message_world_run(&m, &collective, self->rank == 0 ? 20 : 2);
+        CHECK_STATUS(status, self->rank == 0 ? SHOAL_ERR_PEER : SHOAL_ERR_TIMEOUT);
+        if (self->rank == 0) {
+            memset(data[0], -1, sizeof data[0]);
+        } else {
+            CHECK_INT(data[1][0], -1); /* it was read */
+        }
+        m.transport->disconnect(m.channel);
+    }
+    test_barrier(self);
+    if (self->rank == 0) {
+        atomic_store(&message_world_deaf, 0);
+    }
+    m.transport->close(m.state);
+}
+
+static void *wake_later(void *context)
+{
+    (void)context;
+    test_pause(1.4);
+    atomic_store(&memory_network.asleep, MEMORY_NOBODY);
+    return NULL;
+}
+
+/* Everybody waits for rank 2, and nobody gives up. */
+TEST_RANKS(a_rank_that_slept_for_a_moment_is_waited_for, 3)
+{
+    struct message_world m;
+    struct gathered gathered;
+    pthread_t thread;
+    if (self->is_process) {
+        return;
+    }
+    if (self->rank == 0) {
+        memory_network.sleepy = 2;
+        memory_network.sleepy_after = 2;
+    }
+    REQUIRE(open_memory_world(&m, self, MEMORY_NOBODY, /*held_after=*/0));
+    REQUIRE(make_gathered(&gathered, self));
+    bool is_started = self->rank == 0 && pthread_create(&thread, NULL, wake_later, NULL) == 0;
+    CHECK(self->rank != 0 || is_started);
+    CHECK_OK(message_world_run(&m, &gathered.collective, 20));
+    check_gathered(&gathered);
+    unmap_gathered(&gathered);
+    if (is_started) {
+        (void)pthread_join(thread, NULL);
+    }
+    test_barrier(self);
+    CHECK_INT(atomic_load(&memory_network.n_given_up), 0);
+    close_memory_world(&m);
+}
+
+/*
+ * Rank 2 has slept, and folds what rank 0 lent and wrote to after it had given up. Rank 1 has not slept, and knows of
+ * nothing: such a result must not reach it.
+ */
+TEST_RANKS(a_rank_that_slept_does_not_pass_on_what_it_reads, 4)
+{
+    enum {
+        SHARE = 25000 /* one frame */
+    };
+    static int32_t send[3][3 * SHARE];
+    static int32_t recv[3][3 * SHARE];
+    struct message_world m;
+    if (self->is_process) {
+        return;
+    }
+    struct message_shared *shared = self->shared;
+    if (self->rank == 0) {
+        memory_network.reads_alone = true;
+        memory_network.sleepy = 2;
+        memory_network.sleepy_after = 4; /* calls and data */
+        atomic_store(&message_world_deaf, ~1u);
+    }
+    REQUIRE(open_memory_world(&m, self, MEMORY_NOBODY, /*held_after=*/0));
+    m.transport->disconnect(m.channel);
+    m.peers.n_ranks = 3;
+    m.peers.key = "three";
+    test_barrier(self);
+    if (self->rank == 3) {
+        test_pause(0.5);
+        atomic_store(&shared->is_gone[3], true);
+    } else {
+        REQUIRE_OK(m.transport->connect(&m.peers, DEADLINE_NEVER, &m.channel));
+        struct collective collective = {
+            .kind = COLLECTIVE_ALL_REDUCE,
+            .dtype = SHOAL_I32,
+            .reduce = SHOAL_SUM,
+            .single = {.send = send[self->rank], .recv = recv[self->rank], .count = (size_t)3 * SHARE}};
+        CHECK_STATUS(message_world_run(&m, &collective, self->rank == 2 ? 3.5 : 5),
+                     self->rank == 0 ? SHOAL_ERR_PEER : SHOAL_ERR_TIMEOUT);
+        memset(send[self->rank], -1, sizeof send[0]);
+        if (self->rank == 0) {
+            atomic_store(&memory_network.asleep, MEMORY_NOBODY);
+        }
+        m.transport->disconnect(m.channel);
+    }
+    test_barrier(self);
+    if (self->rank == 0) {
+        atomic_store(&message_world_deaf, 0);
+    }
+    m.transport->close(m.state);
 }
