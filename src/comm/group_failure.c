@@ -10,11 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "base/wait.h"
 #include "bootstrap/client.h"
+#include "bootstrap/liveness.h"
 #include "comm/group.h"
 #include "comm/groups.h"
 #include "comm/lane.h"
@@ -253,7 +256,7 @@ static shoal_status fail_closed(const struct shoal_group *group)
 }
 
 /* The members are told without the mutex, because a server that answers may wait for it. */
-static shoal_status abort_listed(struct shoal_group *group, const char *reason)
+static shoal_status fail_listed(struct shoal_group *group, shoal_status reason, const char *reason_text)
 {
     struct groups *groups = group->world->groups;
     char text[ERROR_TEXT_BYTES] = "";
@@ -263,7 +266,7 @@ static shoal_status abort_listed(struct shoal_group *group, const char *reason)
     if (is_open) {
         closable_ref(&group->closable);
         group->has_heard = true;
-        fail_here(group, SHOAL_ERR_CANCELLED, reason);
+        fail_here(group, reason, reason_text);
         status = take_to_tell(group, text);
     }
     (void)pthread_mutex_unlock(&groups->mutex);
@@ -287,7 +290,28 @@ shoal_status shoal_group_abort(shoal_group *group, const char *reason)
     char text[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "aborted by rank %d%s%s", group->world->rank, reason ? ": " : "",
                    reason ? reason : "");
-    return abort_listed(group, text);
+    return fail_listed(group, SHOAL_ERR_CANCELLED, text);
+}
+
+/*
+ * Under the mutex, of a group that has not failed. Somebody who started a small operation and waits for something else
+ * may ask shoal_group_error alone: nobody in the library waits, and looks for deaths, then. Members that have left are
+ * no failure: their parts may all be done.
+ */
+static shoal_status look_for_deaths(struct shoal_group *group)
+{
+    int64_t now_ns = clock_now_ns();
+    /* Relaxed, both: an instant that stands for itself. */
+    if (now_ns < atomic_load_explicit(&group->look_ns, memory_order_relaxed)) {
+        return SHOAL_OK;
+    }
+    atomic_store_explicit(&group->look_ns, now_ns + WAIT_LIVENESS_NS, memory_order_relaxed);
+    for (int i = 0; group->world->members && i < group->peers.n_ranks; i++) {
+        if (i != group->peers.rank && members_state(group->world->members, group->ranks[i]) == MEMBER_DEAD) {
+            return world_check_rank(group->world, group->ranks[i]);
+        }
+    }
+    return SHOAL_OK;
 }
 
 shoal_status shoal_group_error(shoal_group *group)
@@ -302,6 +326,13 @@ shoal_status shoal_group_error(shoal_group *group)
     (void)pthread_mutex_lock(&groups->mutex);
     bool is_open = groups_has(groups, group);
     shoal_status status = is_open ? group_failure(group) : SHOAL_OK;
+    shoal_status death = is_open && status == SHOAL_OK ? look_for_deaths(group) : SHOAL_OK;
     (void)pthread_mutex_unlock(&groups->mutex);
+    if (death != SHOAL_OK) {
+        char text[ERROR_TEXT_BYTES];
+        (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+        TRY(fail_listed(group, death, text));
+        return error_set(death, "%s", text);
+    }
     return is_open ? status : fail_closed(group);
 }

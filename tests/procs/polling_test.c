@@ -172,3 +172,52 @@ TEST_PROCESSES(a_work_waited_for_in_turns_ends_with_a_death, 2)
 {
     end_by_death(self, wait_in_turns);
 }
+
+/* Rank 0 waits for something else, and asks only whether the group has failed. */
+TEST_PROCESSES(a_death_is_noticed_by_group_error, 2)
+{
+    test_expect_death(1, SIGKILL);
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    shoal_group *group = shoal_world_group(world);
+    CHECK_OK(shoal_group_barrier(group));
+    if (self->rank == 1) {
+        test_pause(0.05);
+        (void)kill(getpid(), SIGKILL);
+    }
+    shoal_work *work = NULL;
+    REQUIRE_OK(shoal_group_barrier_start(group, &work));
+    int64_t begin_ns = clock_now_ns();
+    shoal_status status = SHOAL_OK;
+    while (status == SHOAL_OK && seconds_since(begin_ns) < LONG_S * test_time_scale()) {
+        status = shoal_group_error(group);
+        test_pause(0.001);
+    }
+    CHECK_STATUS(status, SHOAL_ERR_PEER);
+    CHECK_ERROR_TEXT("rank 1");
+    CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_PEER);
+    CHECK_ERROR_TEXT("rank 1");
+    shoal_work_free(work);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* The deadline has passed when somebody looks for the first time: that the rank has died says more. */
+TEST_PROCESSES(a_death_comes_before_a_deadline_that_has_passed, 2)
+{
+    test_expect_death(1, SIGKILL);
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    shoal_group *group = shoal_world_group(world);
+    CHECK_OK(shoal_group_barrier(group));
+    if (self->rank == 1) {
+        (void)kill(getpid(), SIGKILL);
+    }
+    CHECK_OK(shoal_group_set_timeout(group, 0.2));
+    shoal_work *work = NULL;
+    REQUIRE_OK(shoal_group_barrier_start(group, &work));
+    test_pause(0.5);
+    CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_PEER);
+    CHECK_ERROR_TEXT("rank 1");
+    shoal_work_free(work);
+    CHECK_OK(shoal_world_close(world));
+}

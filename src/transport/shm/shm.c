@@ -177,16 +177,16 @@ static shoal_status check_pending(struct shm_channel *channel, const struct coll
 {
     TRY(shm_failure(channel));
     int64_t now_ns = clock_now_ns();
-    if (now_ns >= collective->deadline_ns) {
-        return shm_wait_entered(channel, collective, collective->deadline_ns);
-    }
+    bool is_late = now_ns >= collective->deadline_ns;
     /* Relaxed, both: an instant that stands for itself. */
-    if (now_ns < atomic_load_explicit(&channel->look_ns, memory_order_relaxed)) {
+    if (!is_late && now_ns < atomic_load_explicit(&channel->look_ns, memory_order_relaxed)) {
         return SHOAL_OK;
     }
     atomic_store_explicit(&channel->look_ns, now_ns + WAIT_LIVENESS_NS, memory_order_relaxed);
-    return shm_check_members(channel, shm_entered_counters(channel, collective->sequence),
-                             (collective->sequence + 1) & FLAG_MASK);
+    /* A death says more than a deadline that has passed. */
+    TRY(shm_check_members(channel, shm_entered_counters(channel, collective->sequence),
+                          (collective->sequence + 1) & FLAG_MASK));
+    return is_late ? shm_wait_entered(channel, collective, collective->deadline_ns) : SHOAL_OK;
 }
 
 static shoal_status shm_finish(struct channel *base, struct collective *collective, int64_t until_ns,
@@ -199,10 +199,14 @@ static shoal_status shm_finish(struct channel *base, struct collective *collecti
     }
     int64_t bound_ns = until_ns < collective->deadline_ns ? until_ns : collective->deadline_ns;
     shoal_status status = finish_oneshot(channel, collective, bound_ns);
-    if (status == SHOAL_ERR_TIMEOUT && bound_ns < collective->deadline_ns) {
+    if (status == SHOAL_ERR_TIMEOUT) {
         shoal_status reason = check_pending(channel, collective);
-        *is_pending_out = reason == SHOAL_OK;
-        status = *is_pending_out ? status : reason;
+        *is_pending_out = reason == SHOAL_OK && bound_ns < collective->deadline_ns;
+        if (reason != SHOAL_OK) {
+            status = reason;
+        } else if (!*is_pending_out) {
+            status = finish_oneshot(channel, collective, bound_ns); /* all have entered meanwhile */
+        }
     }
     return *is_pending_out ? status : conclude(channel, status);
 }
