@@ -20,10 +20,11 @@
  * Ranks: all ranks make the same settings, and the same collective calls in the same order. Settings are compared at
  * the first forward pass, later ones by the next gather or reduction that they change. A difference is
  * SHOAL_ERR_MISMATCH, with a text that names the unit and both sides.
- * Ownership: handles belong to the library. Those of shoal/fsdp.h end with their context, those of modules, with the
- * context, with their module. Using a handle that has ended is undefined, or, with SHOAL_DEBUG_HANDLES,
- * SHOAL_ERR_STATE. A call that finds no such unit or parameter returns NULL, with the reason in shoal_error_text; a
- * call on NULL is then SHOAL_ERR_INVALID with that reason. So a handle can be passed on unchecked.
+ * Ownership: handles belong to the library. A handle from shoal/fsdp.h is valid until its context is freed. A handle
+ * from a module, and the module's context, are valid until the module is freed. Using a handle later is undefined, or,
+ * with SHOAL_DEBUG_HANDLES, SHOAL_ERR_STATE. A call that finds no such unit or parameter returns NULL, with the reason
+ * in shoal_error_text; a call on NULL is then SHOAL_ERR_INVALID with that reason. So a handle can be passed on
+ * unchecked.
  * Threads: one at a time for each context.
  * Errors: status and text. Once the world is closed, calls are SHOAL_ERR_STATE, except where it says otherwise.
  */
@@ -58,7 +59,7 @@ SHOAL_API shoal_fsdp_unit *shoal_fsdp_unit_of(shoal_fsdp *fsdp, int unit);
 /*
  * What is sharded, that is, cut among the ranks: `sharded` in shoal_fsdp_options and shoal_fully_shard_options. It is
  * fixed when a unit is made, and the same on all ranks (SHOAL_ERR_MISMATCH at the first forward pass). With replicas,
- * the ranks are those of the mesh's second dimension. An optimizer sees the same shards and gradients in all three
+ * the ranks are the ranks of the mesh's second dimension. An optimizer sees the same shards and gradients in all three
  * cases, and the bits are the same. They differ in what every rank keeps between passes, and in how often a unit is
  * gathered:
  *
@@ -130,9 +131,14 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_sync(shoal_fsdp_unit *uni
    replica keeps its own, pending, and adds the next ones; the first reduction with true takes them along. Call it
    after shoal_fsdp_set_sync, which sets it, too. Default: true. At any time. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp_unit *unit, bool is_on);
-/* Sets by what summed gradients are divided: a finite number, 0 or more. 0, the default: the number of ranks. With f32
-   and bf16 a factor that is neither 0 nor the number of shards is applied to gradients before they are summed, unless
-   force_sum is set. With f16 and f64 a power of two divides before the sum, and the rest after it. Between steps. */
+/*
+ * Sets the number that the sum of the gradients is divided by: finite, 0 or more. 0, the default, stands for the number
+ * of ranks. Call between steps. When the division happens depends on the dtype:
+ *
+ *     f32, bf16   after the sum if the factor is 0 or the number of shards, or if force_sum is set; otherwise every
+ *                 rank multiplies its gradients by 1 / factor before they are summed
+ *     f16, f64    partly before the sum, by a power of two, and by the rest after it
+ */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_divide_factor(shoal_fsdp_unit *unit, double factor);
 /* True: gradients are summed first, and the sum is divided by the factor; f16 and f64 ignore it. Default: false.
    Between steps; with modules at any time. */
@@ -168,8 +174,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_backward_prefetch(shoal_f
 
 /* Callbacks, for all units that the handle stands for (shoal/fsdp_comm.h) ------------------------------------- */
 
-/* Sets a function that sees reduced gradients before they are added to those of the shards. NULL: none, the default.
-   Between steps. */
+/* Sets a function that sees reduced gradients before they are added to the gradients of the shards. NULL: none, the
+   default. Between steps. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce_hook(shoal_fsdp_unit *unit,
                                                                        shoal_all_reduce_hook hook,
                                                                        void *context);
@@ -256,9 +262,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_layout(const shoal_fsdp_p
  * that does not keeps its old part. To load from one rank alone, use shoal_fsdp_broadcast. `full` is contiguous, in
  * the dtype of the parameter. Whole parameters of the unit that are gathered are given up.
  *
- * Between steps, like the next two (with modules that is not checked); with shoal/fsdp.h not while gradients of the
- * unit are pending. If a forward pass came before, its backward pass would see other values than it did, and is
- * SHOAL_ERR_STATE (with modules, if it needs them).
+ * Call this, and the next two functions, between steps. With modules that is not checked. With shoal/fsdp.h the call
+ * is SHOAL_ERR_STATE while gradients of the unit are pending. If a forward pass was made before the call and its
+ * backward pass comes after it, that backward pass is SHOAL_ERR_STATE, because the values have changed (with modules:
+ * only if it needs these values).
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load(shoal_fsdp_param *param, const void *full);
 /*

@@ -28,9 +28,10 @@
  * address that was asked for earlier. As without sharding, changing a parameter between a forward pass and its
  * backward pass is an error of that backward pass if it needs the old values.
  *
- * Evaluation: a call without gradients gives up at its end all whole parameters that no recorded forward pass needs
- * for its backward pass, whatever `reshard` says. With ZeRO-1 and ZeRO-2 (`sharded` of the options, shoal_sharded)
- * they stay, after training and evaluation, until a shard is written; calls and bits are the same.
+ * Evaluation: when a call without gradients ends, whole parameters are freed, whatever `reshard` says, unless a forward
+ * pass that was recorded before still needs them for its backward pass. With ZeRO-1 and ZeRO-2 (`sharded` of the
+ * options, shoal_sharded) whole parameters stay after training and evaluation, until a shard is written. Calls and bits
+ * are the same.
  *
  * Parameters on the meta device (SHOAL_META) have shapes and no memory: only their shards are ever allocated. These
  * must get values before the first call, by writing or loading them, by shoal_nn_initialize (shoal_nn/random.h) or by
@@ -50,8 +51,9 @@
  * holds them; modules inside it that are still held cannot be called any more. When the world is closed, shards can
  * still be read, but the module cannot be called.
  * Threads: one at a time for all modules under one root.
- * Errors: status and text. Errors in a forward pass are those of the call (shoal/module.h), in a backward pass those
- * of shoal_backward. After a backward pass that failed, shoal_fsdp_reset on the context starts anew.
+ * Errors: status and text. The call of the module (shoal/module.h) returns errors of a forward pass, and
+ * shoal_backward errors of a backward pass. After a backward pass that failed, shoal_fsdp_reset on the context
+ * starts anew.
  */
 #ifndef SHOAL_FULLY_SHARD_H
 #define SHOAL_FULLY_SHARD_H
@@ -86,12 +88,13 @@ typedef struct shoal_fully_shard_options {
     shoal_reshard reshard;    /* default: SHOAL_RESHARD_ALWAYS, for the root SHOAL_RESHARD_NEVER */
     int reshard_ranks;        /* with SHOAL_RESHARD_PARTLY: from 1 up; divides the number of shards */
     shoal_dtype param_dtype;  /* of whole parameters; floating inputs are cast to it; 0: as they are */
-    shoal_dtype reduce_dtype; /* in which gradients are summed; 0: that of whole parameters */
+    shoal_dtype reduce_dtype; /* in which gradients are summed; 0: the dtype of whole parameters */
     shoal_dtype output_dtype; /* floating outputs are cast to it; 0: as they are */
     bool keeps_inputs;        /* inputs are not cast to param_dtype */
     /* Of the root: how many units are gathered ahead in the forward pass; 0: 1; -1: none. */
     int forward_prefetch;
-    /* Gradients of how many units may be reduced at once; 0: 1; the largest of all units counts. */
+    /* How many units may have their gradients reduced at the same time; 0: 1. If units differ, the largest number
+       holds for all. */
     int max_reduces;
     shoal_placement placement; /* NULL: dimension 0 */
     void *placement_context;
@@ -120,9 +123,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_list(shoal_module *con
                                                                const shoal_fully_shard_options *options);
 /* Whether shoal_fully_shard was called for this very module. False for NULL. */
 SHOAL_API bool shoal_is_fully_sharded(const shoal_module *module);
-/* Whether a tensor is this rank's part of a parameter that is cut among two or more ranks, whatever `sharded` of the
-   options is: its gradient is a part, too, and other ranks have the rest. False if the group, or the second dimension
-   of the mesh, has one rank, and until the first call for a tensor that was put in a shard's place. */
+/* Whether a tensor is this rank's shard of a parameter: the parameter is cut among two or more ranks, so the tensor's
+   gradient is a part, too, and other ranks have the rest. This does not depend on `sharded` of the options. False if
+   the group, or the second dimension of the mesh, has one rank. A tensor that the program has put in the place of a
+   shard counts as a shard from the first call of the module on. */
 SHOAL_API bool shoal_is_shard(const shoal_tensor *tensor);
 
 /* Returns the unit of a module, for the calls of shoal/fsdp_unit.h. With is_deep it is a handle for settings, which
