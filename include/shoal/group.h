@@ -131,9 +131,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_set_timeout(shoal_group *gro
 SHOAL_API shoal_status shoal_group_abort(shoal_group *group, const char *reason);
 
 /*
- * SHOAL_OK, or the status and text with which every call on the group fails. Every 100 ms it also looks whether a member
- * has died, which fails the group. Does not communicate otherwise: a member that has not used the group yet may learn
- * of another failure only by its first call.
+ * SHOAL_OK, or the status and text with which every call on the group fails. Every 100 ms it also looks whether a
+ * member has died, which fails the group. Otherwise it does not communicate: a member that has not used the group yet
+ * may learn of another failure only by its first call.
  */
 SHOAL_API shoal_status shoal_group_error(shoal_group *group);
 

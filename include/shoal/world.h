@@ -71,7 +71,8 @@ typedef struct shoal_world_options {
      *   mpi_lock and mpi_unlock. The application holds the same lock around its own calls of MPI, and must not hold it
      *   while it calls Shoal.
      * - MPI_THREAD_FUNNELED: mpi_progress, in the main thread.
-     * If it is missing, open fails.
+     * - MPI_THREAD_SINGLE, which MPI_Init gives: open fails.
+     * If what is needed is missing, open fails, also where all ranks are on one host.
      */
     void (*mpi_lock)(void *context);
     void (*mpi_unlock)(void *context);
