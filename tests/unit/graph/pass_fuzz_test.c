@@ -29,9 +29,11 @@ static uint64_t get_number(const char *name, uint64_t otherwise)
 /* So many graphs have each op and change with each pass; some ops are rare. */
 #define N_COVERING 800
 
-/* All collectives but those of symmetric memory, which lowering makes; three dtypes; and each pass has something to do. */
+/* All collectives but those of symmetric memory, which lowering makes; arithmetic; three dtypes; and each pass has something to
+   do. */
 static void check_coverage(const struct fuzz_counts *counts)
 {
+    static const enum op_id computed[] = {OP_add, OP_sub, OP_mul, OP_neg, OP_neg_};
     static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F64};
     const char *names[FUZZ_MAX_PASSES];
     size_t n_passes = fuzz_list_passes(names);
@@ -43,12 +45,17 @@ static void check_coverage(const struct fuzz_counts *counts)
             test_failed(__FILE__, __LINE__, "no graph has %s", op->name);
         }
     }
+    for (size_t i = 0; i < sizeof computed / sizeof computed[0]; i++) {
+        CHECK(counts->ops[computed[i]] > 0);
+    }
     for (size_t i = 0; i < 3; i++) {
         CHECK(counts->dtypes[dtypes[i]] > 0);
     }
     for (size_t i = 0; i < n_passes; i++) {
         if (counts->changes[i] == 0) {
-            test_failed(__FILE__, __LINE__, "%s changed no graph", names[i]);
+            test_failed(__FILE__, __LINE__,
+                        "%s changed no graph: fixtures/random_graph.h makes nothing that it looks for",
+                        names[i]);
         }
     }
     CHECK(counts->n_empty > 0);

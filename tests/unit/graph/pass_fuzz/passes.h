@@ -26,7 +26,7 @@ struct fuzz_counts {
     size_t ops[FUZZ_MAX_OPS]; /* calls of built-in ops, by index */
     size_t dtypes[FUZZ_MAX_DTYPES];
     size_t n_empty;                  /* values without elements */
-    size_t changes[FUZZ_MAX_PASSES]; /* by pass: texts that it changed */
+    size_t changes[FUZZ_MAX_PASSES]; /* by pass: graphs that it changed */
     size_t n_graphs;
     size_t n_nodes;
     size_t n_starts;
@@ -96,15 +96,25 @@ static inline void fuzz_count_nodes(const shoal_graph *graph, struct fuzz_counts
     }
 }
 
-/* Whether nodes are others, or stand in another order. */
+/* Whether nodes are others, have other inputs, or stand in another order. Dead code that is gone is no change: every pass that
+   ends with shoal_graph_remove_dead would change most graphs. */
 static inline bool fuzz_has_changed(const shoal_graph *graph, const struct fuzz_facts *before)
 {
-    uint32_t place = 0;
-    bool has_changed = false;
+    uint32_t last = 0;
+    size_t n_live = 0;
     for (const shoal_node *node = graph->first; node; node = node->next) {
-        has_changed |= node->id >= before->n_ids || before->place[node->id] != ++place;
+        if (node->id >= before->n_ids) {
+            return true;
+        }
+        if (before->is_live[node->id]) {
+            if (before->place[node->id] < last || fuzz_hash_inputs(node) != before->inputs[node->id]) {
+                return true;
+            }
+            last = before->place[node->id];
+            n_live++;
+        }
     }
-    return has_changed;
+    return n_live != before->n_live;
 }
 
 static inline void fuzz_count_change(const char *pass, struct fuzz_counts *counts)
