@@ -433,19 +433,20 @@ static shoal_status allocate(struct endpoint *endpoint)
 static shoal_status mpi_open(const struct transport_world *world, int64_t deadline_ns,
                              struct endpoint **endpoint_out)
 {
+    (void)deadline_ns;
+    if (!world->mpi) {
+        return mpi_services->set_error(SHOAL_ERR_INTERNAL, "start-up did not begin MPI");
+    }
     struct endpoint *endpoint = mpi_services->alloc_zeroed(1, sizeof *endpoint);
     if (!endpoint) {
         return SHOAL_ERR_NO_MEMORY;
     }
     endpoint->world = world;
     endpoint->mpi = world->mpi;
-    (void)deadline_ns;
     if (world->n_hosts > 1) {
         process_note_hosts();
     }
-    shoal_status status = endpoint->mpi
-                              ? allocate(endpoint)
-                              : mpi_services->set_error(SHOAL_ERR_INTERNAL, "start-up did not begin MPI");
+    shoal_status status = allocate(endpoint);
     if (status != SHOAL_OK) {
         mpi_close(endpoint, 0);
         return status;
