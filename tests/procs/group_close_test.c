@@ -498,8 +498,10 @@ TEST_PROCESSES(a_member_that_dies_in_close, N_RANKS)
     shoal_group *group = make(world, "dies");
     REQUIRE(group);
     CHECK_OK(shoal_group_barrier(group));
-    test_barrier(self); /* a rank that is late would hear of the death first */
+    test_barrier(self);
     if (self->rank == 1) {
+        /* A rank that is late would hear of the death first, and close a group that has failed. */
+        test_pause(0.3);
         test_expect_death(1, SIGKILL);
         (void)raise(SIGKILL);
     }
