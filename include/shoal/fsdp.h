@@ -115,7 +115,7 @@ typedef struct shoal_fsdp_options {
  * Makes a context whose parameters are sharded over the ranks of a group. options may be NULL. Local, but contexts are
  * numbered on their group in the order in which a rank makes them: all ranks make the same contexts in the same order,
  * also those that they do not use. If one rank has made one more, the first pre_forward of any context that comes
- * after it is SHOAL_ERR_MISMATCH ("model 1 of this group" here, "model 2 of this group" there). SHOAL_ERR_INVALID: an
+ * after it is SHOAL_ERR_MISMATCH ("sharded as number 1 on this group" here, "number 2" there). SHOAL_ERR_INVALID: an
  * option has a value that is not allowed.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create(shoal_group *group,

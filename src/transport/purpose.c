@@ -121,9 +121,11 @@ static const char *append_name(struct text *line, const char *names)
     return names + length + (names[length] == ' ');
 }
 
-static void append_details(struct text *line, const char *names, const int64_t *details, size_t n)
+/* In brackets that begin with `open`. */
+static void append_details(struct text *line, const char *open, const char *names, const int64_t *details,
+                           size_t n)
 {
-    const char *between = "(";
+    const char *between = open;
     for (size_t at = 0; at < n;) {
         size_t length = item_length(details, n, at);
         if (length == 0) {
@@ -137,7 +139,20 @@ static void append_details(struct text *line, const char *names, const int64_t *
         }
         at += length;
     }
-    text_add(line, "%s", between[0] == '(' ? "" : ")");
+    text_add(line, "%s", between == open ? "" : ")");
+}
+
+/* What roots count: plans, models that shoal_ddp wrapped, or contexts and calls of shoal_fully_shard, of which a model
+   may have many. */
+static void append_root(struct text *line, const struct purpose_key *key)
+{
+    if (key->id == PURPOSE_PLAN || key->id == PURPOSE_PLAN_COMPARE) {
+        text_add(line, " (plan %" PRIu32 " of this group)", key->root);
+    } else if (key->id >= PURPOSE_DDP_WRAP && key->id <= PURPOSE_DDP_BUFFERS) {
+        text_add(line, " (model %" PRIu32 " of this group)", key->root);
+    } else {
+        text_add(line, " (sharded as number %" PRIu32 " on this group)", key->root);
+    }
 }
 
 void purpose_describe(const struct purpose_key *key, const int64_t *details, const char *words,
@@ -153,11 +168,11 @@ void purpose_describe(const struct purpose_key *key, const int64_t *details, con
         text_add(&line, " (%" PRId64 " numbers)", details[2]);
     } else if (key->n_details <= PURPOSE_DETAILS) {
         const char *names = key->id < PURPOSE_COUNT ? rows[key->id].arguments : "";
-        append_details(&line, names, details, key->n_details);
+        /* Behind a sentence, or as the arguments of a function. */
+        append_details(&line, begin[0] != '\0' ? " (" : "(", names, details, key->n_details);
     }
     if (is_root_told) {
-        bool is_plan = key->id == PURPOSE_PLAN || key->id == PURPOSE_PLAN_COMPARE;
-        text_add(&line, " (%s %" PRIu32 " of this group)", is_plan ? "plan" : "model", key->root);
+        append_root(&line, key);
     }
 }
 

@@ -162,8 +162,8 @@ TEST_RANKS(another_module_is_clipped, 3)
     REQUIRE(pair_open(self, &pair));
     shoal_module *const modules[] = {pair.setting.net.module, pair.other.module};
     CHECK_STATUS(shoal_ddp_clip_grad_value(modules[self->rank == 1], 1.0), SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("rank 1 called clip_grad_value of net(max_value 1) (model 2 of this group)");
-    CHECK_ERROR_TEXT("called clip_grad_value of net(max_value 1) (model 1 of this group)");
+    CHECK_ERROR_TEXT("rank 1 called clip_grad_value of net (max_value 1) (model 2 of this group)");
+    CHECK_ERROR_TEXT("called clip_grad_value of net (max_value 1) (model 1 of this group)");
     test_barrier(self);
     net_free(&pair.other);
     setting_close(&pair.setting);

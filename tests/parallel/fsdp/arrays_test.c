@@ -433,7 +433,7 @@ static void check_difference(struct rank *self, enum model_mode mode, bool is_br
     CHECK_STATUS(call_array(&s, &way, part, full), SHOAL_ERR_MISMATCH);
     CHECK_ERROR_TEXT(way.is_broadcast ? "broadcast_array: parameter moment"
                                       : "gather_array: parameter moment");
-    CHECK_ERROR_TEXT("moment a as f32(root 0)");
+    CHECK_ERROR_TEXT("moment a as f32 (root 0)");
     CHECK_ERROR_TEXT(other->what);
     CHECK(part[0] == 1.0F && full[0] == 2.0F); /* nothing has moved */
     CHECK_STATUS(
@@ -446,13 +446,13 @@ static void check_difference(struct rank *self, enum model_mode mode, bool is_br
 
 static void check_differences(struct rank *self, enum model_mode mode)
 {
-    static const struct array_way others[] = {{"moment b as f32(root 0)", 1, SHOAL_F32, 0, false},
-                                              {"moment a as i32(root 0)", 0, SHOAL_I32, 0, false},
-                                              {"moment a as f32(root 1)", 0, SHOAL_F32, 1, false},
+    static const struct array_way others[] = {{"moment b as f32 (root 0)", 1, SHOAL_F32, 0, false},
+                                              {"moment a as i32 (root 0)", 0, SHOAL_I32, 0, false},
+                                              {"moment a as f32 (root 1)", 0, SHOAL_F32, 1, false},
                                               {"broadcast_array of", 0, SHOAL_F32, 0, true},
-                                              {"moment b as f32(root 0)", 1, SHOAL_F32, 0, true},
-                                              {"moment a as i32(root 0)", 0, SHOAL_I32, 0, true},
-                                              {"moment a as f32(root 1)", 0, SHOAL_F32, 1, true}};
+                                              {"moment b as f32 (root 0)", 1, SHOAL_F32, 0, true},
+                                              {"moment a as i32 (root 0)", 0, SHOAL_I32, 0, true},
+                                              {"moment a as f32 (root 1)", 0, SHOAL_F32, 1, true}};
     for (int i = 0; i < LENGTH(others) && !test_has_failed(); i++) {
         check_difference(self, mode, i > 3, &others[i]);
     }

@@ -99,7 +99,8 @@ static shoal_status first_use(struct models *models, bool differs)
 
 TEST_RANKS(another_model_is_used_first, 3)
 {
-    check_action(self, false, 1, first_use, "(model 1 of this group)", "(model 2 of this group)");
+    check_action(self, false, 1, first_use, "(sharded as number 1 on this group)",
+                 "(sharded as number 2 on this group)");
 }
 
 static shoal_status walk_back(struct models *models, bool differs)
@@ -125,7 +126,8 @@ static shoal_status walk_back(struct models *models, bool differs)
 
 TEST_RANKS(models_walked_back_in_another_order, 2)
 {
-    check_action(self, true, 1, walk_back, "(model 1 of this group)", "(model 2 of this group)");
+    check_action(self, true, 1, walk_back, "(sharded as number 1 on this group)",
+                 "(sharded as number 2 on this group)");
 }
 
 static shoal_status synchronize(struct models *models, bool differs)
@@ -135,7 +137,8 @@ static shoal_status synchronize(struct models *models, bool differs)
 
 TEST_RANKS(another_model_is_synchronized, 2)
 {
-    check_action(self, true, 1, synchronize, "synchronize of the context (model 1", "(model 2");
+    check_action(self, true, 1, synchronize, "synchronize of the context (sharded as number 1",
+                 "(sharded as number 2");
 }
 
 static shoal_status gather(struct models *models, bool differs)
@@ -158,7 +161,7 @@ static shoal_status gather_to(struct models *models, bool differs)
 
 TEST_RANKS(another_parameter_is_gathered_to_one, 3)
 {
-    check_action(self, false, 1, gather_to, "parameter a(root 0)", "parameter b(root 0)");
+    check_action(self, false, 1, gather_to, "parameter a (root 0)", "parameter b (root 0)");
 }
 
 static shoal_status gather_to_other(struct models *models, bool differs)
@@ -170,7 +173,7 @@ static shoal_status gather_to_other(struct models *models, bool differs)
 /* Rank 3 is in the other replica: ranks that mean it have nothing to do. */
 TEST_RANKS(gathered_to_another_replica, 4)
 {
-    check_action(self, false, 2, gather_to_other, "parameter a(root 0)", "parameter a(root 3)");
+    check_action(self, false, 2, gather_to_other, "parameter a (root 0)", "parameter a (root 3)");
 }
 
 static shoal_status broadcast(struct models *models, bool differs)
@@ -181,7 +184,7 @@ static shoal_status broadcast(struct models *models, bool differs)
 
 TEST_RANKS(another_parameter_is_broadcast, 2)
 {
-    check_action(self, false, 1, broadcast, "parameter a(root 0)", "parameter b(root 0)");
+    check_action(self, false, 1, broadcast, "parameter a (root 0)", "parameter b (root 0)");
 }
 
 static shoal_status call_another(struct models *models, bool differs)
@@ -204,7 +207,7 @@ static shoal_status clip_another(struct models *models, bool differs)
 
 TEST_RANKS(another_model_is_clipped, 2)
 {
-    check_action(self, true, 1, clip_another, "(model 1", "(model 2");
+    check_action(self, true, 1, clip_another, "(sharded as number 1", "(sharded as number 2");
 }
 
 static shoal_status clip_power(struct models *models, bool differs)
@@ -240,8 +243,8 @@ static shoal_status clip_value(struct models *models, bool differs)
 
 TEST_RANKS(clipped_to_another_value, 2)
 {
-    check_action(self, true, 1, clip_value, "clip_grad_value of the context(max_value 0.25)",
-                 "clip_grad_value of the context(max_value 0.5)");
+    check_action(self, true, 1, clip_value, "clip_grad_value of the context (max_value 0.25)",
+                 "clip_grad_value of the context (max_value 0.5)");
 }
 
 /* Communication of the program's own ----------------------------------------------------------------------- */
@@ -269,7 +272,8 @@ static shoal_status gather_by_hand(struct models *models, bool differs)
 
 TEST_RANKS(another_model_is_gathered_by_a_custom_call, 2)
 {
-    check_action(self, false, 1, gather_by_hand, "gather of unit 0 (model 1", "gather of unit 0 (model 2");
+    check_action(self, false, 1, gather_by_hand, "gather of unit 0 (sharded as number 1",
+                 "gather of unit 0 (sharded as number 2");
 }
 
 /* Settings that change between steps ----------------------------------------------------------------------- */
@@ -283,8 +287,8 @@ static shoal_status factor_later(struct models *models, bool differs)
 
 TEST_RANKS(another_factor_in_the_second_step, 2)
 {
-    check_action(self, true, 1, factor_later, "gradient reduction of unit 0(divide_factor 4)",
-                 "gradient reduction of unit 0(divide_factor 3)");
+    check_action(self, true, 1, factor_later, "gradient reduction of unit 0 (divide_factor 4)",
+                 "gradient reduction of unit 0 (divide_factor 3)");
 }
 
 static shoal_status sum_later(struct models *models, bool differs)
@@ -297,7 +301,7 @@ static shoal_status sum_later(struct models *models, bool differs)
 
 TEST_RANKS(a_sum_in_the_second_step, 2)
 {
-    check_action(self, true, 1, sum_later, "unit 0 as a sum", "unit 0(divide_factor 3)");
+    check_action(self, true, 1, sum_later, "unit 0 as a sum", "unit 0 (divide_factor 3)");
 }
 
 static shoal_status clear_on_some(struct models *models, bool differs)

@@ -170,8 +170,8 @@ static shoal_status end_another(shoal_fsdp *const *models, bool differs)
 
 TEST_RANKS(the_backward_of_another_model_ends, 3)
 {
-    check(self, (shoal_fsdp_options){.max_reduces = 1}, end_another, "(model 1 of this group)",
-          "(model 2 of this group)");
+    check(self, (shoal_fsdp_options){.max_reduces = 1}, end_another, "(sharded as number 1 on this group)",
+          "(sharded as number 2 on this group)");
 }
 
 /* Buffers for gradients are made on the lane of reductions. */

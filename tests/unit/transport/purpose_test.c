@@ -28,7 +28,11 @@ TEST(words_and_root)
 {
     struct purpose purpose = {.id = PURPOSE_FSDP_GATHER, .root = 2, .unit = 4, .words = "layers.3"};
     CHECK_STRING(describe(&purpose, false), "gather of layers.3");
-    CHECK_STRING(describe(&purpose, true), "gather of layers.3 (model 2 of this group)");
+    CHECK_STRING(describe(&purpose, true), "gather of layers.3 (sharded as number 2 on this group)");
+    purpose.id = PURPOSE_DDP_CLIP;
+    CHECK_STRING(describe(&purpose, true), "clip_grad_norm of layers.3 (model 2 of this group)");
+    purpose.id = PURPOSE_PLAN;
+    CHECK_STRING(describe(&purpose, true), "node layers.3 (plan 2 of this group)");
 }
 
 TEST(details_are_printed)
@@ -41,6 +45,10 @@ TEST(details_are_printed)
                               .details = details,
                               .n_details = sizeof details / sizeof details[0]};
     CHECK_STRING(describe(&purpose, false), "all_gather_tensor([4,8], -1, 0.5, [])");
+    purpose = (struct purpose){
+        .id = PURPOSE_PARAM_BROADCAST, .words = "w [4,8] along 0", .details = &details[3], .n_details = 2};
+    details[4] = 0;
+    CHECK_STRING(describe(&purpose, false), "broadcast of the whole parameter w [4,8] along 0 (root 0)");
 }
 
 /* A peer may have written anything. */
