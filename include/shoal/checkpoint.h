@@ -182,8 +182,8 @@ typedef struct shoal_checkpoint_info {
  * info_out may be NULL. Values of items change; numbers and strings are set on every rank.
  *
  * SHOAL_ERR_STATE: there is no complete checkpoint, or none of that step. SHOAL_ERR_INVALID: names are missing, not
- * expected, or of another shape or dtype (the text lists the first eight of each kind, and how many there are), or
- * files are damaged.
+ * expected, or of another shape or dtype (the text says how many of each kind there are, and lists the first eight, or
+ * as many as fit), or files are damaged.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_load(shoal_group *group, const char *directory,
                                                               shoal_items *items,

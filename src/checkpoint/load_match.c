@@ -89,8 +89,10 @@ static void add_list(struct text *text, const struct problem_list *list, const c
     for (size_t i = 0; i < n_told; i++) {
         text_add_name(text, i > 0 ? ", " : "", list->entries[i]);
     }
+    /* A list that had no room for all of them ends in "..." already. */
+    bool is_cut = text->bytes == text->length + 1;
     text->bytes = bytes;
-    if (list->count > n_told) {
+    if (list->count > n_told && !is_cut) {
         text_add(text, ", ...");
     }
 }

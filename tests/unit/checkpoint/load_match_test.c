@@ -163,6 +163,26 @@ TEST(long_names_leave_room_for_all_lists)
     shoal_items_free(items);
 }
 
+/* One "..." for both: those behind the eighth, and those of the eight that do not fit. */
+TEST(a_list_ends_in_one_ellipsis)
+{
+    struct names names;
+    struct load_match match;
+    const struct load_rules rules = {0};
+    char text[10][80];
+    shoal_items *items = begin(&names);
+    for (int i = 0; i < 10; i++) {
+        (void)snprintf(text[i], sizeof text[i], "transformer.h.%d.attention.projection.weight", i);
+        add_item(items, "model", text[i], false);
+        add_name(&names, "model", text[i], NULL)->shape[1] = 4;
+    }
+    CHECK_STATUS(load_match_make(items, &names.index, &rules, &match), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("10 of another shape: transformer.h.0.");
+    CHECK_ERROR_TEXT(" there), ...");
+    CHECK(!strstr(shoal_error_text(), "..., ..."));
+    shoal_items_free(items);
+}
+
 TEST(shapes_and_dtypes)
 {
     struct names names;
