@@ -13,6 +13,7 @@
 #include "pattern.h"
 #include "random.h"
 #include "shoal/fully_shard.h"
+#include "shoal/scope.h"
 #include "try.h"
 
 struct parameter {
@@ -167,8 +168,11 @@ shoal_status shoal_nn_initialize(shoal_module *module, const char *pattern,
     const char *call = "nn_initialize";
     const struct matching matching = {pattern, distribution};
     size_t n_filled = 0;
-    if (!module || !pattern) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, module ? "pattern" : "module");
+    if (!module) {
+        return shoal_fail_null(call, "module");
+    }
+    if (!pattern) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: pattern is NULL", call);
     }
     NN_TRY(nn_check_distribution(call, distribution));
     NN_TRY(nn_initialize_chosen(call, module, choose_matching, &matching, seed, &n_filled));

@@ -117,7 +117,7 @@ shoal_status shoal_nn_initialize_modules(shoal_module *module, uint64_t seed)
     const char *call = "nn_initialize_modules";
     size_t n_filled = 0;
     if (!module) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: module is NULL", call);
+        return shoal_fail_null(call, "module");
     }
     NN_TRY(nn_initialize_chosen(call, module, choose, NULL, seed, &n_filled));
     if (n_filled == 0) {
@@ -153,8 +153,12 @@ shoal_status nn_check_count(const char *call, const char *name, int64_t value)
     return SHOAL_OK;
 }
 
-shoal_status nn_check_place(const char *call, struct nn_place place)
+shoal_status nn_check_place(const char *call, const char *init, struct nn_place place)
 {
+    if ((int)place.dtype == 0) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: dtype is 0, perhaps forgotten; begin with %s (f32)", call,
+                          init);
+    }
     if (place.dtype != SHOAL_F64 && place.dtype != SHOAL_F32 && place.dtype != SHOAL_F16 &&
         place.dtype != SHOAL_BF16) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: dtype: %d (%s) is not f64, f32, f16 or bf16", call,

@@ -75,7 +75,8 @@ static inline shoal_status nn_check_options(const char *call, const void *option
     return nn_check_size(call, "options", struct_size, wanted);
 }
 shoal_status nn_check_count(const char *call, const char *name, int64_t value);
-shoal_status nn_check_place(const char *call, struct nn_place place);
+/* Call it first: options that were not made with `init`, the name of their macro, have no dtype. */
+shoal_status nn_check_place(const char *call, const char *init, struct nn_place place);
 
 /* Trees without values --------------------------------------------------------------------------------- */
 

@@ -211,11 +211,12 @@ static shoal_status check_common(const char *call, const shoal_nn_block_options 
                                  shoal_module *const *module_out)
 {
     NN_TRY(nn_check_options(call, options, options ? options->struct_size : 0, sizeof(*options), module_out));
+    NN_TRY(nn_check_place(call, "SHOAL_NN_BLOCK_OPTIONS_INIT",
+                          (struct nn_place){options->dtype, options->device}));
     NN_TRY(nn_check_count(call, "width", options->width));
     NN_TRY(nn_check_number(call, "dropout", options->dropout, 1));
     NN_TRY(nn_check_number(call, "std", options->std, (double)INFINITY));
-    NN_TRY(nn_check_number(call, "residual_std", options->residual_std, (double)INFINITY));
-    return nn_check_place(call, (struct nn_place){options->dtype, options->device});
+    return nn_check_number(call, "residual_std", options->residual_std, (double)INFINITY);
 }
 
 static shoal_status check_heads(const char *call, const shoal_nn_block_options *options)

@@ -13,6 +13,7 @@
 #include "module.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
+#include "shoal/scope.h"
 #include "shoal_nn/nn.h"
 #include "try.h"
 
@@ -191,12 +192,13 @@ static shoal_status check_gpt(const char *call, const shoal_nn_gpt_options *opti
                               shoal_module *const *module_out)
 {
     NN_TRY(nn_check_options(call, options, options->struct_size, sizeof(*options), module_out));
+    NN_TRY(nn_check_place(call, "SHOAL_NN_GPT_OPTIONS_INIT",
+                          (struct nn_place){options->dtype, options->device}));
     NN_TRY(nn_check_count(call, "n_layers", options->n_layers));
     NN_TRY(nn_check_count(call, "width", options->width));
     NN_TRY(nn_check_count(call, "context", options->context));
     NN_TRY(nn_check_count(call, "vocabulary", options->vocabulary));
     NN_TRY(nn_check_number(call, "dropout", options->dropout, 1));
-    NN_TRY(nn_check_place(call, (struct nn_place){options->dtype, options->device}));
     const shoal_nn_block_options block = block_options(options);
     return nn_check_block(call, &block);
 }
@@ -243,8 +245,11 @@ shoal_status shoal_nn_gpt_add_items(shoal_module *gpt, shoal_items *items)
 {
     const char *call = "nn_gpt_add_items";
     shoal_items *own = NULL;
-    if (!gpt || !items) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, gpt ? "items" : "gpt");
+    if (!gpt) {
+        return shoal_fail_null(call, "gpt");
+    }
+    if (!items) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: items is NULL", call);
     }
     if (!is_gpt(gpt)) {
         return shoal_fail(SHOAL_ERR_INVALID,

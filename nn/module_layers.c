@@ -59,10 +59,11 @@ shoal_status shoal_nn_linear_create(const shoal_nn_linear_options *options, shoa
     const char *call = "nn_linear_create";
     shoal_module *module = NULL;
     NN_TRY(nn_check_options(call, options, options ? options->struct_size : 0, sizeof(*options), module_out));
+    NN_TRY(nn_check_place(call, "SHOAL_NN_LINEAR_OPTIONS_INIT",
+                          (struct nn_place){options->dtype, options->device}));
     NN_TRY(nn_check_count(call, "n_in", options->n_in));
     NN_TRY(nn_check_count(call, "n_out", options->n_out));
     NN_TRY(nn_check_number(call, "std", options->std, (double)INFINITY));
-    NN_TRY(nn_check_place(call, (struct nn_place){options->dtype, options->device}));
     NN_TRY(nn_make_linear(options, &module));
     return nn_module_finish(module, options->seed, options->device, module_out);
 }
@@ -100,10 +101,11 @@ shoal_status shoal_nn_embedding_create(const shoal_nn_embedding_options *options
     const char *call = "nn_embedding_create";
     shoal_module *module = NULL;
     NN_TRY(nn_check_options(call, options, options ? options->struct_size : 0, sizeof(*options), module_out));
+    NN_TRY(nn_check_place(call, "SHOAL_NN_EMBEDDING_OPTIONS_INIT",
+                          (struct nn_place){options->dtype, options->device}));
     NN_TRY(nn_check_count(call, "n_rows", options->n_rows));
     NN_TRY(nn_check_count(call, "width", options->width));
     NN_TRY(nn_check_number(call, "std", options->std, (double)INFINITY));
-    NN_TRY(nn_check_place(call, (struct nn_place){options->dtype, options->device}));
     NN_TRY(nn_make_embedding(options, &module));
     return nn_module_finish(module, options->seed, options->device, module_out);
 }
@@ -159,9 +161,10 @@ static shoal_status check_norm(const char *call, const shoal_nn_norm_options *op
                                shoal_module *const *module_out)
 {
     NN_TRY(nn_check_options(call, options, options ? options->struct_size : 0, sizeof(*options), module_out));
+    NN_TRY(nn_check_place(call, "SHOAL_NN_NORM_OPTIONS_INIT",
+                          (struct nn_place){options->dtype, options->device}));
     NN_TRY(nn_check_count(call, "width", options->width));
-    NN_TRY(nn_check_number(call, "eps", options->eps, (double)INFINITY));
-    return nn_check_place(call, (struct nn_place){options->dtype, options->device});
+    return nn_check_number(call, "eps", options->eps, (double)INFINITY);
 }
 
 shoal_status shoal_nn_layer_norm_create(const shoal_nn_norm_options *options, shoal_module **module_out)

@@ -68,8 +68,9 @@ shoal_status nn_check_parameter_dtype(const char *call, const char *which, shoal
 shoal_status nn_check_tensor(const char *call, const char *which, const shoal_tensor *tensor)
 {
     if (!tensor) {
-        NN_TRY(shoal_scope_error()); /* the NULL is what a call that failed gave */
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: parameter %.200s is NULL", call, which);
+        char what[224];
+        (void)snprintf(what, sizeof(what), "parameter %.200s", which);
+        return shoal_fail_null(call, what);
     }
     if ((int)shoal_tensor_dtype(tensor) == 0) { /* it has ended, and SHOAL_DEBUG_HANDLES knows of it */
         return shoal_fail(SHOAL_ERR_STATE, "%s: parameter %.200s: %s", call, which, shoal_error_text());

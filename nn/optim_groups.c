@@ -13,6 +13,7 @@
 #include "optim.h"
 #include "pattern.h"
 #include "shoal/fully_shard.h"
+#include "shoal/scope.h"
 #include "try.h"
 
 /* Rows ------------------------------------------------------------------------------------------------- */
@@ -226,11 +227,12 @@ static shoal_status create_for(const char *call, enum nn_rule rule, shoal_module
 {
     struct making making = {.call = call, .module = module};
     size_t n_parameters = 0;
-    if (!optimizer_out || !module || (!groups && n_groups > 0)) {
+    if (!module) {
+        return shoal_fail_null(call, "module");
+    }
+    if (!optimizer_out || (!groups && n_groups > 0)) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call,
-                          !optimizer_out ? "optimizer_out"
-                          : !module      ? "module"
-                                         : "groups");
+                          optimizer_out ? "groups" : "optimizer_out");
     }
     NN_TRY(nn_check_adamw_options(call, options));
     NN_TRY(shoal_module_count(module, SHOAL_WALK_PARAMETERS, &n_parameters));

@@ -12,6 +12,7 @@
 #include "pool.h"
 #include "shoal/autograd.h"
 #include "shoal/fp_mode.h"
+#include "shoal/fully_shard.h"
 #include "shoal/log.h"
 #include "shoal/op.h"
 #include "shoal/trace.h"
@@ -219,6 +220,25 @@ static void warn_without_gradients(shoal_nn_optimizer *optimizer, size_t first, 
     optimizer->has_warned = !has_gradient && n_filled > 0;
 }
 
+/* An optimizer that was made before its module was sharded would leave the model as it is, step after step. */
+static shoal_status check_not_replaced(const shoal_nn_optimizer *optimizer, size_t first, size_t count)
+{
+    size_t n_filled = 0;
+    for (size_t i = first; i < first + count; i++) {
+        const struct nn_parameter *parameter = &optimizer->parameters[i];
+        n_filled += parameter->count > 0;
+        if (parameter->count > 0 && (parameter->now.gradient || !shoal_is_replaced(parameter->tensor))) {
+            return SHOAL_OK;
+        }
+    }
+    return n_filled == 0 ? SHOAL_OK
+                         : shoal_fail(SHOAL_ERR_STATE,
+                                      "optimizer step: none of %zu parameters has a gradient, because "
+                                      "shoal_fully_shard has replaced them all in their module; create the "
+                                      "optimizer after sharding",
+                                      n_filled);
+}
+
 /* Parameters first .. first + count - 1; shards NULL: tensors. */
 static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t count,
                          const shoal_nn_shard *shards)
@@ -236,6 +256,9 @@ static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t cou
         if (status == SHOAL_OK && parameter->now.gradient && optimizer->rule == NN_RULE_ADAMW) {
             status = prepare_moments(parameter);
         }
+    }
+    if (status == SHOAL_OK && !shards) {
+        status = check_not_replaced(optimizer, first, count);
     }
     uint64_t mode = shoal_fp_mode_enter();
     for (size_t i = first; status == SHOAL_OK && i < first + count; i++) {

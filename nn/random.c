@@ -7,6 +7,7 @@
 
 #include "ops.h"
 #include "shoal/fp_mode.h"
+#include "shoal/scope.h"
 #include "try.h"
 
 /* Words of an element are counted in 64 bits. */
@@ -301,7 +302,7 @@ shoal_status shoal_nn_fill(const shoal_nn_draws *draws, const shoal_nn_distribut
     struct nn_target target = {.tensor = NULL};
     struct nn_law law = {.is_normal = false};
     if (!tensor) {
-        return shoal_fail(SHOAL_ERR_INVALID, "nn_fill: tensor is NULL");
+        return shoal_fail_null("nn_fill", "tensor");
     }
     NN_TRY(check_fill("nn_fill", draws, distribution, shoal_tensor_dtype(tensor)));
     NN_TRY(nn_law_of("nn_fill", distribution, shoal_tensor_shape(tensor), shoal_tensor_n_dims(tensor), &law));

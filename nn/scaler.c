@@ -38,6 +38,11 @@ static shoal_status check_scale(const char *call, double scale)
 static shoal_status check_options(const char *call, const shoal_nn_scaler_options *options)
 {
     NN_TRY(nn_check_size(call, "options", options->struct_size, sizeof(*options)));
+    if (options->scale == 0) {
+        return shoal_fail(
+            SHOAL_ERR_INVALID,
+            "%s: scale is 0, perhaps forgotten; begin with SHOAL_NN_SCALER_OPTIONS_INIT (65536)", call);
+    }
     NN_TRY(check_scale(call, options->scale));
     if (!(options->growth > 1) || !isfinite(options->growth)) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: growth: %g is not a number above 1", call, options->growth);

@@ -106,8 +106,8 @@ typedef struct shoal_fully_shard_options {
 #define SHOAL_FULLY_SHARD_OPTIONS_INIT SHOAL_SIZED(shoal_fully_shard_options)
 
 /*
- * Makes one unit of a module. Local, but all ranks make the same calls in the same order. Parameters keep their names,
- * order and dtype. A call that fails changes nothing.
+ * Makes one unit of a module. Local, but all ranks make the same calls in the same order; errors count them ("sharded
+ * as number 4 on this group"). Parameters keep their names, order and dtype. A call that fails changes nothing.
  *
  * SHOAL_ERR_INVALID: the options are wrong, the module has no forward function, or a parameter has no dimension.
  * SHOAL_ERR_STATE: the module is sharded already, is inside one that shoal_ddp has wrapped, or an outer module was
@@ -128,6 +128,9 @@ SHOAL_API bool shoal_is_fully_sharded(const shoal_module *module);
    the group, or the second dimension of the mesh, has one rank. A tensor that the program has put in the place of a
    shard counts as a shard from the first call of the module on. */
 SHOAL_API bool shoal_is_shard(const shoal_tensor *tensor);
+/* Whether a tensor was a parameter of a module, and shoal_fully_shard has put another one in its place: backward passes
+   through the module give it no gradient any more. False for NULL. */
+SHOAL_API bool shoal_is_replaced(const shoal_tensor *tensor);
 
 /* Returns the unit of a module, for the calls of shoal/fsdp_unit.h. With is_deep it is a handle for settings, which
    stands for that unit and the units of all modules inside, as they are when it is used. NULL, with the reason in

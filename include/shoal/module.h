@@ -125,8 +125,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_buffer(shoal_module *mo
                                                                 shoal_tensor *buffer);
 
 /* Find by name or path what must exist. If there is none, they return NULL and leave an error that names the module
-   and the path, in shoal_error_text and in the innermost scope, if one is open. So the result can be handed to an
-   operation unchecked. shoal_module_child with the path "" returns the module itself. */
+   and the path, in shoal_error_text and in the innermost scope, if one is open. So the result can be handed on
+   unchecked: the call that gets the NULL reports that reason. shoal_module_child with the path "" returns the module
+   itself. */
 SHOAL_API shoal_tensor *shoal_module_parameter(const shoal_module *module, const char *path);
 SHOAL_API shoal_tensor *shoal_module_buffer(const shoal_module *module, const char *path);
 SHOAL_API shoal_module *shoal_module_child(shoal_module *module, const char *path);

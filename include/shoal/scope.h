@@ -60,6 +60,14 @@ SHOAL_API shoal_status shoal_scope_error(void);
 SHOAL_API shoal_status shoal_scope_fail(shoal_status status);
 
 /*
+ * For a call of another library that was given NULL instead of a tensor or a module. The NULL probably is the result of
+ * a call that failed. So if the innermost scope has an error, it returns that, with its text. Otherwise it sets the
+ * text and returns SHOAL_ERR_INVALID: "CALL: REASON" if the last call of this thread found no such parameter, buffer or
+ * child or no open scope, else "CALL: ARGUMENT is NULL". Leaves the scope alone.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fail_null(const char *call, const char *argument);
+
+/*
  * Hands a tensor that the innermost scope owns to its parent scope, and returns it. Call it for the result of a
  * function that has a scope of its own. A tensor that the innermost scope does not own is returned as it is. NULL, with
  * the error in the scope: the tensor is NULL (SHOAL_ERR_INVALID), or there is no parent (SHOAL_ERR_STATE; use

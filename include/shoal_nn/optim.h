@@ -160,7 +160,8 @@ SHOAL_API void shoal_nn_optimizer_free(shoal_nn_optimizer *optimizer);
 /*
  * Updates every parameter that has a gradient, in place. The moments of a parameter are allocated at its first update.
  * If no parameter with elements has a gradient, nothing is updated, and the log (shoal/log.h) has a warning; the next
- * one comes only after a step that found gradients.
+ * one comes only after a step that found gradients. SHOAL_ERR_STATE: none has a gradient, and none can get one from its
+ * module, because shoal_fully_shard has replaced them all (shoal_is_replaced); create the optimizer after sharding.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step(shoal_nn_optimizer *optimizer);
 

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "autograd/node.h"
 #include "autograd/walk.h"
@@ -150,7 +151,9 @@ static shoal_status check_root(const struct backward_request *request, size_t in
         return error_prefix(handle_fail(gradient), "the gradient of root %zu", index);
     }
     if (!root) {
-        return error_set(SHOAL_ERR_INVALID, "root %zu is NULL", index);
+        char what[32];
+        (void)snprintf(what, sizeof(what), "root %zu", index);
+        return error_null(what);
     }
     if (!root->history) {
         return error_set(SHOAL_ERR_STATE, "root %zu does not require a gradient", index);
@@ -286,7 +289,9 @@ static shoal_status finish(shoal_status status)
 shoal_status shoal_backward(shoal_tensor *root, shoal_tensor *gradient)
 {
     const struct backward_request request = {.roots = &root, .gradients = &gradient, .n_roots = 1};
-    error_clear();
+    if (root) {
+        error_clear();
+    }
     TRY(check_forward(&request));
     return finish(backward_run(&request));
 }

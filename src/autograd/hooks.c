@@ -36,10 +36,10 @@ static shoal_status check_will_run(const shoal_tensor *tensor)
 shoal_status shoal_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook, void *context,
                                shoal_hook **hook_out)
 {
-    error_clear();
     if (!tensor) {
         return scope_fail_null("on_gradient", "tensor");
     }
+    error_clear();
     if (handle_is_dead(tensor)) {
         return error_prefix(handle_fail(tensor), "on_gradient");
     }
@@ -62,10 +62,10 @@ shoal_status hook_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook, vo
 shoal_status shoal_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook, void *context,
                                   shoal_hook **hook_out)
 {
-    error_clear();
     if (!leaf) {
         return scope_fail_null("on_accumulated", "leaf");
     }
+    error_clear();
     if (!hook) {
         return error_set(SHOAL_ERR_INVALID, "on_accumulated: hook is NULL");
     }

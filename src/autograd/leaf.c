@@ -96,10 +96,10 @@ static shoal_status end_requiring(shoal_tensor *tensor)
 
 shoal_status shoal_set_requires_grad(shoal_tensor *tensor, bool is_required)
 {
-    error_clear();
     if (!tensor) {
         return scope_fail_null("set_requires_grad", "tensor");
     }
+    error_clear();
     if (handle_is_dead(tensor)) {
         return error_prefix(handle_fail(tensor), "set_requires_grad");
     }
@@ -159,10 +159,10 @@ static shoal_status check_gradient(const shoal_tensor *leaf, const shoal_tensor 
 
 shoal_status shoal_set_grad(shoal_tensor *leaf, shoal_tensor *gradient)
 {
-    error_clear();
     if (!leaf) {
         return scope_fail_null("set_grad", "leaf");
     }
+    error_clear();
     if (handle_is_dead(leaf) || (gradient && handle_is_dead(gradient))) {
         bool is_leaf = handle_is_dead(leaf);
         return error_prefix(handle_fail(is_leaf ? leaf : gradient), "set_grad: %s",

@@ -18,6 +18,12 @@
 static _Thread_local char error_text[ERROR_TEXT_BYTES];
 static _Thread_local uint64_t n_texts;
 
+/* Why the last call that returned NULL had nothing to return. */
+static _Thread_local struct {
+    uint64_t text; /* the number of the text that says it; 0: there was none */
+    size_t at;     /* where it begins there, behind names of calls */
+} reason;
+
 /* Appends to a text of `used` bytes and returns its new length; what does not fit marks the text as cut. */
 static size_t append_text(char *text, size_t used, const char *more, bool *is_cut)
 {
@@ -84,6 +90,12 @@ shoal_status error_set(shoal_status status, const char *format, ...)
     return status;
 }
 
+/* Whether the thread's text has a marked reason. */
+static bool is_reason(void)
+{
+    return reason.text != 0 && reason.text == error_number();
+}
+
 shoal_status error_prefix(shoal_status status, const char *format, ...)
 {
     char text[ERROR_TEXT_BYTES];
@@ -92,15 +104,31 @@ shoal_status error_prefix(shoal_status status, const char *format, ...)
     va_start(arguments, format);
     size_t used = format_text(text, format, arguments, &is_cut);
     va_end(arguments);
+    bool is_marked = is_reason();
     if (error_text[0]) {
         used = append_text(text, used, ": ", &is_cut);
+        reason.at += is_marked ? used : 0;
         used = append_text(text, used, error_text, &is_cut);
     } else {
         used = append_text(text, used, " failed with ", &is_cut);
         used = append_text(text, used, shoal_status_name(status), &is_cut);
     }
     replace_text(text, used, is_cut);
+    /* If nothing of the reason is left behind the names, the text is none. */
+    reason.text = is_marked && reason.at < strlen(error_text) ? n_texts : 0;
     return status;
+}
+
+void error_mark_reason(void)
+{
+    reason.text = error_number();
+    reason.at = 0;
+}
+
+shoal_status error_null(const char *what)
+{
+    return is_reason() ? error_set(SHOAL_ERR_INVALID, "%s", error_text + reason.at)
+                       : error_set(SHOAL_ERR_INVALID, "%s is NULL", what);
 }
 
 void error_clear(void)

@@ -34,6 +34,16 @@ const char *error_errno_text(int code);
 /* On entry of every public call that returns a status. */
 void error_clear(void);
 
+/*
+ * NULL instead of an object. A call that fails and returns NULL marks its text as the reason; error_prefix puts names
+ * in front and keeps the mark. If the program passes the NULL on at once, the call that gets it reports that reason.
+ *
+ * error_null: SHOAL_ERR_INVALID with the marked reason, or with "WHAT is NULL" if the text is not marked. Without the
+ * name of a call. Call it before error_clear. For tensors and modules see scope_fail_null.
+ */
+void error_mark_reason(void);
+shoal_status error_null(const char *what);
+
 /* Which text the thread has: each text that is written has another number. 0: there is no text. */
 uint64_t error_number(void);
 

@@ -13,6 +13,7 @@
 #include "checkpoint/safetensors_header.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
+#include "tensor/scope.h"
 
 /* Lists ------------------------------------------------------------------------------------------------ */
 
@@ -194,10 +195,10 @@ shoal_status shoal_items_add(shoal_items *items, const shoal_item *item)
 shoal_status shoal_items_add_tensor(shoal_items *items, const char *section, const char *name,
                                     shoal_tensor *tensor)
 {
-    error_clear();
     if (!tensor) {
-        return error_set(SHOAL_ERR_INVALID, "items_add_tensor: tensor is NULL");
+        return scope_fail_null("items_add_tensor", "tensor");
     }
+    error_clear();
     const shoal_item item = {.struct_size = sizeof(item),
                              .section = section,
                              .name = name,

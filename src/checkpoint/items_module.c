@@ -17,6 +17,7 @@
 #include "checkpoint/safetensors_layout.h"
 #include "shoal/fully_shard.h"
 #include "tensor/layout.h"
+#include "tensor/scope.h"
 #include "tensor/tensor.h"
 
 /* Looking ---------------------------------------------------------------------------------------------- */
@@ -182,8 +183,8 @@ static shoal_status add_module(shoal_items *items, const char *prefix, shoal_mod
 {
     shoal_items added = {0};
     struct collection collection = {.items = &added, .module = module, .prefix = prefix};
-    if (!items || !prefix || !module) {
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL", !items ? "items" : !prefix ? "prefix" : "module");
+    if (!items || !prefix) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL", items ? "prefix" : "items");
     }
     TRY(safetensors_text_check("prefix", prefix));
     shoal_status status = shoal_module_walk(
@@ -198,6 +199,9 @@ static shoal_status add_module(shoal_items *items, const char *prefix, shoal_mod
 
 shoal_status shoal_items_add_module(shoal_items *items, const char *prefix, shoal_module *module)
 {
+    if (!module) {
+        return error_prefix(error_null("module"), "items_add_module");
+    }
     error_clear();
     shoal_status status = add_module(items, prefix, module);
     return status == SHOAL_OK ? status : error_prefix(status, "items_add_module");

@@ -33,7 +33,7 @@ static shoal_status list_tensor(void *context, const shoal_module_entry *entry, 
 static shoal_status list_parameters(shoal_module *module, shoal_tensor ***list_out, size_t *n_out)
 {
     if (!module || !n_out) {
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL", module ? "n_out" : "module");
+        return module ? error_set(SHOAL_ERR_INVALID, "n_out is NULL") : error_null("module");
     }
     struct listing listing = {.list = NULL};
     shoal_status status = walk_tree(module, SHOAL_WALK_PARAMETERS, list_tensor, &listing);
@@ -214,8 +214,8 @@ static void put_in_place(const struct plan *plan)
 static shoal_status apply(shoal_module *module, uint32_t flags, shoal_module_function function, void *context)
 {
     const uint32_t kinds = SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS;
-    if (!module || !function) {
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL", module ? "function" : "module");
+    if (!function) {
+        return error_set(SHOAL_ERR_INVALID, "function is NULL");
     }
     if (!flags || (flags & ~kinds)) {
         return error_set(SHOAL_ERR_INVALID, "flags 0x%x: SHOAL_WALK_PARAMETERS, _BUFFERS or both expected",
@@ -236,6 +236,9 @@ static shoal_status apply(shoal_module *module, uint32_t flags, shoal_module_fun
 shoal_status shoal_module_apply(shoal_module *module, uint32_t flags, shoal_module_function function,
                                 void *context)
 {
+    if (!module) {
+        return error_prefix(error_null("module"), "module_apply");
+    }
     error_clear();
     shoal_status status = apply(module, flags, function, context);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_apply");

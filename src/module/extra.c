@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "module/module.h"
+#include "tensor/scope.h"
 
 static struct module_extra *find_extra(const shoal_module *module, const void *key)
 {
@@ -37,9 +38,12 @@ static void remove_extra(shoal_module *module, struct module_extra *extra)
 shoal_status shoal_module_set_extra(shoal_module *module, const void *key, void *value,
                                     void (*destroy)(void *value))
 {
+    if (!module) {
+        return error_prefix(error_null("module"), "module_set_extra");
+    }
     error_clear();
-    if (!module || !key) {
-        return error_set(SHOAL_ERR_INVALID, "module_set_extra: %s is NULL", module ? "key" : "module");
+    if (!key) {
+        return error_set(SHOAL_ERR_INVALID, "module_set_extra: key is NULL");
     }
     struct module_extra *extra = find_extra(module, key);
     if (!value) {

@@ -34,9 +34,6 @@ static shoal_status add_hook(shoal_module *module, const shoal_module_hook_defin
                              shoal_module_hook **hook_out)
 {
     shoal_module_hook_definition known;
-    if (!module) {
-        return error_set(SHOAL_ERR_INVALID, "module is NULL");
-    }
     TRY(read_definition(given, &known));
     TRY(mem_grow((void **)&module->hooks, &module->hooks_capacity, module->n_hooks + 1,
                  sizeof(module->hooks[0])));
@@ -58,6 +55,9 @@ static shoal_status add_hook(shoal_module *module, const shoal_module_hook_defin
 shoal_status shoal_module_add_hook(shoal_module *module, const shoal_module_hook_definition *definition,
                                    shoal_module_hook **hook_out)
 {
+    if (!module) {
+        return error_prefix(error_null("module"), "module_add_hook");
+    }
     error_clear();
     shoal_status status = add_hook(module, definition, hook_out);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_add_hook");

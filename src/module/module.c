@@ -70,16 +70,16 @@ static const struct slot *find_slot(const shoal_module *module, enum slot_kind k
 /* The same, but NULL is an error, of the thread and of its innermost scope, if one is open. */
 static const struct slot *get_slot(const shoal_module *module, enum slot_kind kind, const char *path)
 {
-    error_clear();
     const struct slot *slot = find_slot(module, kind, path);
     if (slot->name) {
+        error_clear();
         return slot;
     }
-    shoal_status status =
-        module ? error_set(SHOAL_ERR_INVALID, "module_%s: %s has no %s \"%s\"", kind_names[kind],
-                           module->type, kind_names[kind], path ? path : "NULL")
-               : error_set(SHOAL_ERR_INVALID, "module_%s: module is NULL", kind_names[kind]);
-    (void)scope_fail(status);
+    shoal_status status = module ? error_set(SHOAL_ERR_INVALID, "%s has no %s \"%s\"", module->type,
+                                             kind_names[kind], path ? path : "NULL")
+                                 : error_null("module");
+    error_mark_reason();
+    (void)scope_fail(error_prefix(status, "module_%s", kind_names[kind]));
     return slot;
 }
 
@@ -190,11 +190,8 @@ static shoal_status add_slot(shoal_module *module, enum slot_kind kind, const ch
     return SHOAL_OK;
 }
 
-static shoal_status check_tensor(const shoal_module *module, enum slot_kind kind, const shoal_tensor *tensor)
+static shoal_status check_tensor(enum slot_kind kind, const shoal_tensor *tensor)
 {
-    if (!module) {
-        return error_set(SHOAL_ERR_INVALID, "module is NULL");
-    }
     TRY(handle_check(tensor));
     if (kind == SLOT_PARAMETER && !shoal_is_leaf(tensor)) {
         return error_set(SHOAL_ERR_INVALID,
@@ -203,22 +200,22 @@ static shoal_status check_tensor(const shoal_module *module, enum slot_kind kind
     return SHOAL_OK;
 }
 
-/* The tensor is NULL. If an earlier call failed, its error is returned, because the NULL may be its result. */
-static shoal_status fail_missing(const char *verb, enum slot_kind kind)
+/* Either is NULL. */
+static shoal_status fail_missing(const char *verb, const shoal_module *module, enum slot_kind kind)
 {
     char call[64];
     (void)snprintf(call, sizeof(call), "module_%s_%s", verb, kind_names[kind]);
-    return scope_fail_null(call, kind_names[kind]);
+    return module ? scope_fail_null(call, kind_names[kind]) : error_prefix(error_null("module"), "%s", call);
 }
 
 static shoal_status add_tensor(shoal_module *module, enum slot_kind kind, const char *name,
                                shoal_tensor *tensor)
 {
-    error_clear();
-    if (module && !tensor) {
-        return fail_missing("add", kind);
+    if (!module || !tensor) {
+        return fail_missing("add", module, kind);
     }
-    shoal_status status = check_tensor(module, kind, tensor);
+    error_clear();
+    shoal_status status = check_tensor(kind, tensor);
     if (status == SHOAL_OK) {
         status = add_slot(module, kind, name, tensor, NULL);
     }
@@ -237,9 +234,6 @@ shoal_status shoal_module_add_buffer(shoal_module *module, const char *name, sho
 
 static shoal_status check_child(const shoal_module *module, shoal_module *child)
 {
-    if (!module || !child) {
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL", module ? "child" : "module");
-    }
     bool is_inside = module == child;
     if (!is_inside && child->lists[SLOT_CHILD].n_slots > 0) {
         TRY(walk_contains(child, module, &is_inside));
@@ -254,6 +248,9 @@ static shoal_status check_child(const shoal_module *module, shoal_module *child)
 
 shoal_status shoal_module_add_child(shoal_module *module, const char *name, shoal_module *child)
 {
+    if (!module || !child) {
+        return fail_missing("add", module, SLOT_CHILD);
+    }
     error_clear();
     shoal_status status = check_child(module, child);
     if (status == SHOAL_OK) {
@@ -266,7 +263,7 @@ shoal_status shoal_module_add_child(shoal_module *module, const char *name, shoa
 static shoal_status set_tensor(shoal_module *module, enum slot_kind kind, const char *path,
                                shoal_tensor *tensor)
 {
-    TRY(check_tensor(module, kind, tensor));
+    TRY(check_tensor(kind, tensor));
     if (callback_is_capturing()) {
         return error_set(SHOAL_ERR_STATE, "a captured step cannot change which %s a module has; copy into it",
                          kind_names[kind]);
@@ -284,20 +281,20 @@ static shoal_status set_tensor(shoal_module *module, enum slot_kind kind, const 
 
 shoal_status shoal_module_set_parameter(shoal_module *module, const char *path, shoal_tensor *parameter)
 {
-    error_clear();
-    if (module && !parameter) {
-        return fail_missing("set", SLOT_PARAMETER);
+    if (!module || !parameter) {
+        return fail_missing("set", module, SLOT_PARAMETER);
     }
+    error_clear();
     shoal_status status = set_tensor(module, SLOT_PARAMETER, path, parameter);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_set_parameter");
 }
 
 shoal_status shoal_module_set_buffer(shoal_module *module, const char *path, shoal_tensor *buffer)
 {
-    error_clear();
-    if (module && !buffer) {
-        return fail_missing("set", SLOT_BUFFER);
+    if (!module || !buffer) {
+        return fail_missing("set", module, SLOT_BUFFER);
     }
+    error_clear();
     shoal_status status = set_tensor(module, SLOT_BUFFER, path, buffer);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_set_buffer");
 }

@@ -200,11 +200,8 @@ shoal_status walk_tree(shoal_module *module, uint32_t flags, shoal_module_visito
 
 /* For users -------------------------------------------------------------------------------------------- */
 
-static shoal_status check_walk(const shoal_module *module, uint32_t flags)
+static shoal_status check_flags(uint32_t flags)
 {
-    if (!module) {
-        return error_set(SHOAL_ERR_INVALID, "module is NULL");
-    }
     if (flags & ~(uint32_t)(WALK_KINDS | SHOAL_WALK_DUPLICATES)) {
         return error_set(SHOAL_ERR_INVALID, "flags 0x%x: SHOAL_WALK_* expected", (unsigned)flags);
     }
@@ -217,8 +214,11 @@ static shoal_status check_walk(const shoal_module *module, uint32_t flags)
 shoal_status shoal_module_walk(shoal_module *module, uint32_t flags, shoal_module_visitor visitor,
                                void *context)
 {
+    if (!module) {
+        return error_prefix(error_null("module"), "module_walk");
+    }
     error_clear();
-    shoal_status status = check_walk(module, flags);
+    shoal_status status = check_flags(flags);
     if (status != SHOAL_OK || !visitor) {
         return error_prefix(status == SHOAL_OK ? error_set(SHOAL_ERR_INVALID, "visitor is NULL") : status,
                             "module_walk");
@@ -235,10 +235,15 @@ static shoal_status count_entry(void *context, const shoal_module_entry *entry, 
 
 shoal_status shoal_module_count(shoal_module *module, uint32_t flags, size_t *count_out)
 {
-    error_clear();
     size_t count = 0;
-    shoal_status status =
-        count_out ? check_walk(module, flags) : error_set(SHOAL_ERR_INVALID, "count_out is NULL");
+    if (!module) {
+        if (count_out) {
+            *count_out = 0;
+        }
+        return error_prefix(error_null("module"), "module_count");
+    }
+    error_clear();
+    shoal_status status = count_out ? check_flags(flags) : error_set(SHOAL_ERR_INVALID, "count_out is NULL");
     if (status == SHOAL_OK) {
         status = walk_tree(module, flags, count_entry, &count);
     }

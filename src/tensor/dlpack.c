@@ -104,10 +104,10 @@ static void end_export(struct DLManagedTensor *managed)
 shoal_status shoal_to_dlpack(shoal_tensor *tensor, struct DLManagedTensor **managed_out)
 {
     void *address;
-    error_clear();
     if (!tensor) {
         return scope_fail_null("to_dlpack", "tensor");
     }
+    error_clear();
     if (!managed_out) {
         return error_set(SHOAL_ERR_INVALID, "to_dlpack: managed_out is NULL");
     }

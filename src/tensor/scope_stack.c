@@ -55,14 +55,22 @@ shoal_status shoal_scope_error(void)
 shoal_status scope_fail_null(const char *call, const char *argument)
 {
     shoal_status status = shoal_scope_error();
-    return status == SHOAL_OK ? error_set(SHOAL_ERR_INVALID, "%s: %s is NULL", call, argument) : status;
+    return status == SHOAL_OK ? error_prefix(error_null(argument), "%s", call) : status;
+}
+
+shoal_status shoal_fail_null(const char *call, const char *argument)
+{
+    return scope_fail_null(call, argument);
 }
 
 shoal_status scope_enter(void)
 {
     struct scope *scope = innermost;
     if (!scope) {
-        return error_set(SHOAL_ERR_STATE, "no scope is open on this thread (shoal_scope_begin)");
+        shoal_status status =
+            error_set(SHOAL_ERR_STATE, "no scope is open on this thread (shoal_scope_begin)");
+        error_mark_reason();
+        return status;
     }
     return scope->status == SHOAL_OK ? SHOAL_OK : shoal_scope_error();
 }

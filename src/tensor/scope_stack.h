@@ -43,8 +43,8 @@ shoal_status scope_enter(void);
 /* Keeps `status` and the thread's error text in the innermost scope if it is its first error; returns `status`. */
 shoal_status scope_fail(shoal_status status);
 
-/* For a call that was given NULL instead of a tensor: SHOAL_ERR_INVALID, unless the innermost scope has an error. Then
-   returns that, with its text, because the NULL probably came from the call that failed. */
+/* For a call that was given NULL instead of a tensor or a module: shoal_fail_null (shoal/scope.h). Call it before
+   error_clear. */
 shoal_status scope_fail_null(const char *call, const char *argument);
 
 /* Makes room for `n` more tensors, so that as many calls of scope_adopt or scope_append cannot fail. */

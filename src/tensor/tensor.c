@@ -31,6 +31,7 @@ static void init_plain(shoal_tensor *tensor, struct block *block, struct storage
     tensor->is_dead = false;
     tensor->has_landed = false;
     tensor->is_cut = false;
+    tensor->is_replaced = false;
     tensor->is_averaged = false;
     tensor->count = count;
     tensor->storage = storage;
@@ -366,10 +367,10 @@ shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *sh
 
 static shoal_status check_tensor(const char *function, const shoal_tensor *tensor)
 {
-    error_clear();
     if (!tensor) {
         return scope_fail_null(function, "tensor");
     }
+    error_clear();
     return handle_is_dead(tensor) ? error_prefix(handle_fail(tensor), "%s", function) : SHOAL_OK;
 }
 

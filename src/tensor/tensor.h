@@ -39,6 +39,7 @@ struct shoal_tensor {
     bool is_dead;     /* was freed, and is kept because of SHOAL_DEBUG_HANDLES (handle.h) */
     bool has_landed;  /* a shard (parallel/fsdp): no backward pass reaches it, its gradients land on it */
     bool is_cut;      /* such a shard, of a parameter that several ranks have parts of */
+    bool is_replaced; /* a parameter that was sharded: another tensor has its place in the module */
     bool
         is_averaged; /* a gradient that a compiled step has put on its leaf, the same on all ranks (parallel/ddp) */
     int64_t count; /* elements */

@@ -8,16 +8,18 @@
 #include "parallel/ddp/purpose.h"
 #include "shoal/autograd.h"
 #include "shoal/ddp.h"
+#include "tensor/scope.h"
 #include "tensor/storage.h"
 #include "tensor/tensor.h"
 
 static shoal_status find(const char *call, const shoal_module *module, struct ddp **ddp_out)
 {
-    error_clear();
+    *ddp_out = module ? ddp_of(module) : NULL;
     if (!module) {
-        return error_set(SHOAL_ERR_INVALID, "%s: module is NULL", call);
+        (void)error_prefix(error_null("module"), "%s", call);
+        return SHOAL_ERR_INVALID;
     }
-    *ddp_out = ddp_of(module);
+    error_clear();
     return *ddp_out ? SHOAL_OK
                     : error_set(SHOAL_ERR_INVALID, "%s: module %s is not wrapped", call,
                                 shoal_module_type(module));

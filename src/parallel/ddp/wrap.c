@@ -21,6 +21,7 @@
 #include "parallel/ddp/collect.h"
 #include "parallel/ddp/forward.h"
 #include "parallel/ddp/order.h"
+#include "tensor/scope.h"
 #include "tensor/tensor.h"
 
 #define DEFAULT_FIRST_BYTES ((size_t)1 << 20)
@@ -116,10 +117,10 @@ static shoal_status wrap(struct ddp_collector *collector)
     return wrap_together(collector, lane);
 }
 
-static shoal_status check_arguments(const shoal_module *module, const shoal_ddp_options *options)
+static shoal_status check_options(const shoal_ddp_options *options)
 {
-    if (!module || !options->group) {
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL", module ? "group" : "module");
+    if (!options->group) {
+        return error_set(SHOAL_ERR_INVALID, "group is NULL");
     }
     if (!options->ignored && options->n_ignored > 0) {
         return error_set(SHOAL_ERR_INVALID, "ignored is NULL, but n_ignored is %zu", options->n_ignored);
@@ -187,11 +188,14 @@ static shoal_status create(shoal_module *module, const shoal_ddp_options *option
 shoal_status shoal_ddp(shoal_module *module, const shoal_ddp_options *given)
 {
     shoal_ddp_options options = {.struct_size = sizeof options};
+    if (!module) {
+        return error_prefix(error_null("module"), "ddp");
+    }
     error_clear();
     shoal_status status =
         struct_size_read("shoal_ddp_options", given, sizeof(size_t), &options, sizeof options);
     if (status == SHOAL_OK) {
-        status = check_arguments(module, &options);
+        status = check_options(&options);
     }
     if (status == SHOAL_OK) {
         status = create(module, &options);

@@ -45,7 +45,16 @@ TEST_RANKS(modules, 2)
     shoal_module *const twice[] = {layer, layer};
     shoal_module *const with_null[] = {layer, NULL};
     shoal_module *list = net_make_module("list", NULL, NULL);
-    CHECK_REFUSED(shoal_fully_shard(NULL, &bench.options), SHOAL_ERR_INVALID, "modules[0] is NULL");
+    CHECK_REFUSED(shoal_fully_shard(NULL, &bench.options), SHOAL_ERR_INVALID, "fully_shard: module is NULL");
+    REQUIRE_OK(shoal_scope_begin()); /* keeps the error, too */
+    shoal_module *const misspelt[] = {layer, shoal_module_child(bench.sharded.root, "layer.0")};
+    CHECK_REFUSED(shoal_fully_shard_list(misspelt, 2, &bench.options), SHOAL_ERR_INVALID,
+                  "fully_shard: net has no child \"layer.0\"");
+    CHECK_REFUSED(shoal_fully_shard(shoal_module_child(bench.sharded.root, "layer.0"), &bench.options),
+                  SHOAL_ERR_INVALID, "fully_shard: net has no child \"layer.0\"");
+    CHECK(!shoal_fully_shard_unit(shoal_module_child(bench.sharded.root, "layer.0"), false));
+    CHECK_ERROR_TEXT("fully_shard_unit: net has no child \"layer.0\"");
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
     CHECK_REFUSED(shoal_fully_shard_list(NULL, 2, &bench.options), SHOAL_ERR_INVALID, "no modules");
     CHECK_REFUSED(shoal_fully_shard_list(twice, 0, &bench.options), SHOAL_ERR_INVALID, "no modules");
     CHECK_REFUSED(shoal_fully_shard_list(twice, 2, &bench.options), SHOAL_ERR_INVALID, "are the same");

@@ -108,6 +108,52 @@ TEST(each_text_has_a_number)
     CHECK(error_number() == 0);
 }
 
+TEST(null_has_the_reason_of_the_call_that_gave_it)
+{
+    error_clear();
+    CHECK_STATUS(error_null("unit"), SHOAL_ERR_INVALID);
+    CHECK_STRING(shoal_error_text(), "unit is NULL");
+
+    (void)error_set(SHOAL_ERR_STATE, "there is no unit 3");
+    error_mark_reason();
+    (void)error_prefix(SHOAL_ERR_STATE, "unit_of");
+    (void)error_prefix(SHOAL_ERR_STATE, "outer");
+    CHECK_STRING(shoal_error_text(), "outer: unit_of: there is no unit 3");
+    CHECK_STATUS(error_null("unit"), SHOAL_ERR_INVALID);
+    CHECK_STRING(shoal_error_text(), "there is no unit 3");
+    (void)error_null("unit"); /* that was reported already */
+    CHECK_STRING(shoal_error_text(), "unit is NULL");
+}
+
+TEST(a_reason_ends_with_its_text)
+{
+    char letters[ERROR_TEXT_BYTES];
+    (void)error_set(SHOAL_ERR_INVALID, "the reason");
+    error_mark_reason();
+    error_clear(); /* another call, which succeeded */
+    (void)error_null("unit");
+    CHECK_STRING(shoal_error_text(), "unit is NULL");
+
+    (void)error_set(SHOAL_ERR_INVALID, "the reason");
+    error_mark_reason();
+    (void)error_set(SHOAL_ERR_INVALID, "another failure");
+    (void)error_prefix(SHOAL_ERR_INVALID, "call");
+    (void)error_null("unit");
+    CHECK_STRING(shoal_error_text(), "unit is NULL");
+
+    memset(letters, 'a', sizeof letters - 1);
+    letters[sizeof letters - 1] = '\0';
+    (void)error_set(SHOAL_ERR_INVALID, "the reason");
+    error_mark_reason();
+    (void)error_prefix(SHOAL_ERR_INVALID, "%s", letters); /* leaves no room for it */
+    (void)error_null("unit");
+    CHECK_STRING(shoal_error_text(), "unit is NULL");
+    error_clear();
+    error_mark_reason(); /* of nothing */
+    (void)error_null("unit");
+    CHECK_STRING(shoal_error_text(), "unit is NULL");
+}
+
 TEST(system_errors_can_be_printed)
 {
     errno = ENOENT;

@@ -102,6 +102,54 @@ TEST(missing_names_are_errors)
     shoal_module_unref(module);
 }
 
+static shoal_status visit_nothing(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    return SHOAL_OK;
+}
+
+static shoal_status keep_tensor(void *context, const shoal_module_entry *entry, shoal_tensor **tensor)
+{
+    return SHOAL_OK;
+}
+
+/* A call that is given the result of one that failed says why that did. */
+TEST(calls_on_a_missing_child_say_why_it_is_missing)
+{
+#define CHILD shoal_module_child(block, "a.b")
+#define CHECK_REASON(call, name)                                               \
+    do {                                                                       \
+        CHECK_STATUS((call), SHOAL_ERR_INVALID);                               \
+        CHECK_STRING(shoal_error_text(), name ": block has no child \"a.b\""); \
+    } while (0)
+    static const int key = 1;
+    size_t count = 1;
+    int value = 1;
+    shoal_module_hook_definition hook = SHOAL_MODULE_HOOK_DEFINITION_INIT;
+    shoal_module *block = make_module("block", NULL, NULL);
+    REQUIRE(block);
+    CHECK_REASON(shoal_module_walk(CHILD, SHOAL_WALK_MODULES, visit_nothing, NULL), "module_walk");
+    CHECK_REASON(shoal_module_count(CHILD, SHOAL_WALK_MODULES, &count), "module_count");
+    CHECK_INT(count, 0);
+    CHECK_REASON(shoal_module_apply(CHILD, SHOAL_WALK_PARAMETERS, keep_tensor, NULL), "module_apply");
+    CHECK_REASON(shoal_module_add_hook(CHILD, &hook, NULL), "module_add_hook");
+    CHECK_REASON(shoal_module_set_extra(CHILD, &key, &value, NULL), "module_set_extra");
+    CHECK_REASON(shoal_module_add_child(block, "c", CHILD), "module_add_child");
+    CHECK_REASON(shoal_module_add_parameter(block, "p", shoal_module_parameter(CHILD, "w")),
+                 "module_add_parameter");
+    CHECK_REASON(shoal_module_set_buffer(CHILD, "p", NULL), "module_set_buffer");
+    CHECK(!shoal_module_child(CHILD, "c"));
+    CHECK_STRING(shoal_error_text(), "module_child: block has no child \"a.b\"");
+
+    /* Another call between the two has succeeded. */
+    shoal_module *child = CHILD;
+    CHECK_OK(shoal_module_count(block, SHOAL_WALK_MODULES, &count));
+    CHECK_STATUS(shoal_module_count(child, SHOAL_WALK_MODULES, &count), SHOAL_ERR_INVALID);
+    CHECK_STRING(shoal_error_text(), "module_count: module is NULL");
+    shoal_module_unref(block);
+#undef CHECK_REASON
+#undef CHILD
+}
+
 SCOPED_TEST(slots_keep_their_order_and_their_tensors)
 {
     static const char *const names[] = {"zeta", "alpha", "w2", "_0", "9"};

@@ -177,7 +177,8 @@ NN_TEST(a_gpt_refuses_wrong_options)
     REFUSED(gpt, gpt, dropout, (double)NAN, "dropout: nan is not at least 0 and below 1");
     REFUSED(gpt, gpt, eps, -1, "eps: -1 is not at least 0 and below inf");
     REFUSED(gpt, gpt, dtype, SHOAL_I32, "dtype: 7 (i32) is not f64, f32, f16 or bf16");
-    REFUSED(gpt, gpt, dtype, (shoal_dtype)0, "dtype: 0 (?) is not f64, f32, f16 or bf16");
+    REFUSED(gpt, gpt, dtype, (shoal_dtype)0,
+            "dtype is 0, perhaps forgotten; begin with SHOAL_NN_GPT_OPTIONS_INIT (f32)");
     REFUSED(gpt, gpt, device, (shoal_device)9, "device: 9 is not SHOAL_CPU or SHOAL_META");
     CHECK_STATUS(shoal_nn_gpt_create(NULL, NULL), SHOAL_ERR_INVALID);
     CHECK_STRING(shoal_error_text(), "nn_gpt_create: module_out is NULL");
@@ -205,6 +206,29 @@ NN_TEST(parts_refuse_wrong_options)
     REFUSED(rms_norm, norm, width, 0, "width: 0 is not at least 1");
     CHECK_STATUS(shoal_nn_linear_create(NULL, &none), SHOAL_ERR_INVALID);
     CHECK_STRING(shoal_error_text(), "nn_linear_create: options is NULL");
+}
+
+/* Zeros and a size, as for options whose zeros are their defaults. */
+#define REFUSED_ZEROS(kind, type, init)                                                                 \
+    do {                                                                                                \
+        const shoal_nn_##type##_options options_ = {.struct_size = sizeof(options_)};                   \
+        shoal_module *none_ = NULL;                                                                     \
+        CHECK_STATUS(shoal_nn_##kind##_create(&options_, &none_), SHOAL_ERR_INVALID);                   \
+        CHECK(none_ == NULL);                                                                           \
+        CHECK_STRING(shoal_error_text(),                                                                \
+                     "nn_" #kind "_create: dtype is 0, perhaps forgotten; begin with " #init " (f32)"); \
+    } while (0)
+
+NN_TEST(zeroed_options_are_told_how_to_begin)
+{
+    REFUSED_ZEROS(gpt, gpt, SHOAL_NN_GPT_OPTIONS_INIT);
+    REFUSED_ZEROS(block, block, SHOAL_NN_BLOCK_OPTIONS_INIT);
+    REFUSED_ZEROS(self_attention, block, SHOAL_NN_BLOCK_OPTIONS_INIT);
+    REFUSED_ZEROS(mlp, block, SHOAL_NN_BLOCK_OPTIONS_INIT);
+    REFUSED_ZEROS(linear, linear, SHOAL_NN_LINEAR_OPTIONS_INIT);
+    REFUSED_ZEROS(embedding, embedding, SHOAL_NN_EMBEDDING_OPTIONS_INIT);
+    REFUSED_ZEROS(layer_norm, norm, SHOAL_NN_NORM_OPTIONS_INIT);
+    REFUSED_ZEROS(rms_norm, norm, SHOAL_NN_NORM_OPTIONS_INIT);
 }
 
 /* Calls ------------------------------------------------------------------------------------------------- */

@@ -330,6 +330,11 @@ NN_TEST(modules_and_arguments_are_checked)
     CHECK_ERROR_TEXT("nn_sgd_create_for: optimizer_out is NULL");
     CHECK_STATUS(shoal_nn_adamw_create_for(net, NULL, NULL, 1, &optimizer), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("nn_adamw_create_for: groups is NULL");
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK_STATUS(shoal_nn_adamw_create_for(shoal_module_child(net, "heda"), NULL, NULL, 0, &optimizer),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("net has no child \"heda\"");
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_nn_adamw_create_for(net, &options, NULL, 0, &optimizer), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("beta1");
     CHECK_STATUS(shoal_nn_adamw_create_for(empty, NULL, NULL, 0, &optimizer), SHOAL_ERR_INVALID);

@@ -555,3 +555,22 @@ NN_TEST(other_arguments_that_are_wrong)
     CHECK_STATUS(shoal_nn_fill(&somewhere, &unit_normal, meta), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("meta device");
 }
+
+/* What failed is the call that should have made the tensor. */
+TEST(a_missing_tensor_has_the_reason_of_its_call)
+{
+    CHECK_STATUS(shoal_nn_fill(&somewhere, &unit_normal, shoal_empty(INTS(4), 1, SHOAL_F32)),
+                 SHOAL_ERR_INVALID);
+    CHECK_STRING(shoal_error_text(), "nn_fill: no scope is open on this thread (shoal_scope_begin)");
+    CHECK_STATUS(shoal_nn_fill(&somewhere, &unit_normal, NULL), SHOAL_ERR_INVALID);
+    CHECK_STRING(shoal_error_text(), "nn_fill: tensor is NULL");
+
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *tensor = shoal_empty(INTS(-4), 1, SHOAL_F32);
+    CHECK_STATUS(shoal_nn_fill(&somewhere, &unit_normal, tensor), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("empty: ");
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+
+    CHECK_STATUS(shoal_backward(shoal_empty(NULL, 0, SHOAL_F32), NULL), SHOAL_ERR_INVALID);
+    CHECK_STRING(shoal_error_text(), "backward: no scope is open on this thread (shoal_scope_begin)");
+}

@@ -419,7 +419,9 @@ NN_TEST(scalers_refuse_nonsense)
         const char *words;
     } rows[] = {
         {{8, 1, 2, 0.5, 1, NULL}, "options: struct_size 8 is not"},
-        {{sizeof(shoal_nn_scaler_options), 0, 2, 0.5, 1, NULL}, "scale: 0 is not within 2^-126..2^126"},
+        {{sizeof(shoal_nn_scaler_options), 0, 2, 0.5, 1, NULL},
+         "scale is 0, perhaps forgotten; begin with SHOAL_NN_SCALER_OPTIONS_INIT (65536)"},
+        {{sizeof(shoal_nn_scaler_options), 0x1p-127, 2, 0.5, 1, NULL}, "is not within 2^-126..2^126"},
         {{sizeof(shoal_nn_scaler_options), -4, 2, 0.5, 1, NULL}, "scale: -4 is not"},
         {{sizeof(shoal_nn_scaler_options), (double)NAN, 2, 0.5, 1, NULL}, "scale: nan is not"},
         {{sizeof(shoal_nn_scaler_options), 0x1p127, 2, 0.5, 1, NULL}, "scale: 1.70141e+38 is not"},

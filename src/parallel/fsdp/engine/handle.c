@@ -3,7 +3,6 @@
 #include "parallel/fsdp/engine/handle.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
@@ -86,17 +85,10 @@ void fsdp_handle_free(struct shoal_fsdp *handle)
 
 /* Checking ----------------------------------------------------------------------------------------------- */
 
-/* The last call of the thread that gave NULL instead of a handle. */
-static _Thread_local struct {
-    uint64_t text;    /* the number of its text; 0: there was none */
-    size_t reason_at; /* where the reason begins there, behind the name of the call */
-} not_found;
-
 void fsdp_handle_not_found(const char *finder)
 {
+    error_mark_reason();
     (void)error_prefix(SHOAL_ERR_INVALID, "%s", finder);
-    not_found.text = error_number();
-    not_found.reason_at = strlen(finder) + strlen(": ");
 }
 
 /* Without the name of a call. */
@@ -106,10 +98,7 @@ static shoal_status check_alive(const char *what, bool is_given, bool is_gone, c
         error_clear();
         return is_gone ? error_set(SHOAL_ERR_STATE, "%s is gone: %s", what, end) : SHOAL_OK;
     }
-    /* If the text still is that of the call that gave NULL, it says why. */
-    return not_found.text != 0 && not_found.text == error_number()
-               ? error_set(SHOAL_ERR_INVALID, "%s", shoal_error_text() + not_found.reason_at)
-               : error_set(SHOAL_ERR_INVALID, "%s is NULL", what);
+    return error_null(what);
 }
 
 static shoal_status name_call(shoal_status status, const char *call)

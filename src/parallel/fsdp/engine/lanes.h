@@ -37,8 +37,8 @@ shoal_status fsdp_mesh_from_mesh(shoal_mesh *mesh, struct fsdp_mesh *mesh_out);
    divides n_shards. */
 shoal_status fsdp_mesh_neighbours(const struct fsdp_mesh *mesh, int n_ranks, shoal_group **group_out);
 
-/* Gives the number of the next model made on the mesh: the root of its purposes (transport/purpose.h). Also
-   sets the mesh's replica_root. */
+/* Gives the number of the next context, or unit of modules, made on the mesh: the root of its purposes
+   (transport/purpose.h). Also sets the mesh's replica_root. */
 uint32_t fsdp_mesh_next_root(struct fsdp_mesh *mesh);
 
 /* While a mesh is held, the program cannot close its groups. Do not call after the world was closed. */

@@ -30,6 +30,7 @@
 #include "parallel/fsdp/module/capture.h"
 #include "parallel/fsdp/module/lifetime.h"
 #include "parallel/fsdp/module/root.h"
+#include "parallel/fsdp/module/select.h"
 #include "parallel/fsdp/module/sharding.h"
 #include "parallel/fsdp/module/tensors.h"
 #include "parallel/fsdp/module/watch.h"
@@ -385,9 +386,13 @@ shoal_status shoal_fully_shard_list(shoal_module *const *modules, size_t n_modul
 {
     shoal_fully_shard_options options = {.struct_size = sizeof options};
     struct fsdp_wrapper *wrapper;
+    shoal_status status = fsdp_check_given(modules, n_modules);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "fully_shard");
+    }
     error_clear();
     TRY(struct_size_read("shoal_fully_shard_options", given, sizeof(size_t), &options, sizeof options));
-    shoal_status status = fsdp_wrapper_create(modules, n_modules, &options, &wrapper);
+    status = fsdp_wrapper_create(modules, n_modules, &options, &wrapper);
     if (status == SHOAL_OK) {
         status = add_hooks(wrapper);
         if (status == SHOAL_OK) {
@@ -401,7 +406,8 @@ shoal_status shoal_fully_shard_list(shoal_module *const *modules, size_t n_modul
 
 shoal_status shoal_fully_shard(shoal_module *module, const shoal_fully_shard_options *options)
 {
-    return shoal_fully_shard_list(&module, 1, options);
+    return module ? shoal_fully_shard_list(&module, 1, options)
+                  : error_prefix(error_null("module"), "fully_shard");
 }
 
 bool shoal_is_fully_sharded(const shoal_module *module)

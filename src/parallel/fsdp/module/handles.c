@@ -22,6 +22,7 @@
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/autograd.h"
 #include "shoal/fully_shard.h"
+#include "tensor/scope.h"
 #include "tensor/tensor.h"
 
 /* Units -------------------------------------------------------------------------------------------------- */
@@ -29,11 +30,12 @@
 /* Without the name of a call, like all that begin with find_ here. */
 static shoal_status find_wrapper(const shoal_module *module, struct fsdp_wrapper **wrapper_out)
 {
-    error_clear();
+    *wrapper_out = module ? fsdp_wrapper_of(module) : NULL;
     if (!module) {
-        return error_set(SHOAL_ERR_INVALID, "module is NULL");
+        (void)error_null("module");
+        return SHOAL_ERR_INVALID;
     }
-    *wrapper_out = fsdp_wrapper_of(module);
+    error_clear();
     return *wrapper_out && (*wrapper_out)->unit
                ? SHOAL_OK
                : error_set(SHOAL_ERR_INVALID, "module %s is not fully sharded", shoal_module_type(module));
@@ -111,9 +113,12 @@ static shoal_status report_missing(shoal_module *root, const char *path)
 
 static shoal_status find_param(shoal_module *module, const char *path, shoal_fsdp_param **param_out)
 {
+    if (!module) {
+        return error_null("module");
+    }
     error_clear();
-    if (!module || !path) {
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL", module ? "path" : "module");
+    if (!path) {
+        return error_set(SHOAL_ERR_INVALID, "path is NULL");
     }
     const shoal_tensor *tensor = shoal_module_find_parameter(module, path);
     *param_out = NULL;
@@ -193,12 +198,13 @@ shoal_status shoal_fully_shard_find_param(shoal_module *module, const shoal_modu
                                           shoal_fsdp_param **param_out)
 {
     struct place_search search = {.wanted = entry};
+    if (!module) {
+        return error_prefix(error_null("module"), "fully_shard_find_param");
+    }
     error_clear();
-    if (!module || !entry || !param_out) {
+    if (!entry || !param_out) {
         return error_set(SHOAL_ERR_INVALID, "fully_shard_find_param: %s is NULL",
-                         !module  ? "module"
-                         : !entry ? "entry"
-                                  : "param_out");
+                         entry ? "param_out" : "entry");
     }
     if (entry->kind != SHOAL_WALK_PARAMETERS || !entry->module || !entry->name) {
         return error_set(SHOAL_ERR_INVALID, "fully_shard_find_param: entry: kind is %u, a parameter expected",

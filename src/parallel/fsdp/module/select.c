@@ -2,12 +2,14 @@
 /* The modules that are given to be one unit: whether they can be, and which of them count. */
 #include "parallel/fsdp/module/select.h"
 
+#include <stdio.h>
+
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "parallel/claim.h"
 
-shoal_status fsdp_check_modules(shoal_module *const *modules, size_t n_modules)
+shoal_status fsdp_check_given(shoal_module *const *modules, size_t n_modules)
 {
     if (!modules || n_modules == 0) {
         return error_set(SHOAL_ERR_INVALID, "no modules: modules is %s, n_modules is %zu",
@@ -15,8 +17,17 @@ shoal_status fsdp_check_modules(shoal_module *const *modules, size_t n_modules)
     }
     for (size_t i = 0; i < n_modules; i++) {
         if (!modules[i]) {
-            return error_set(SHOAL_ERR_INVALID, "modules[%zu] is NULL", i);
+            char what[40];
+            (void)snprintf(what, sizeof what, "modules[%zu]", i);
+            return error_null(what);
         }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_check_modules(shoal_module *const *modules, size_t n_modules)
+{
+    for (size_t i = 0; i < n_modules; i++) {
         if (!shoal_module_get_definition(modules[i])->forward) {
             return error_set(SHOAL_ERR_INVALID, "module %s has no forward function: shard what is in it",
                              shoal_module_type(modules[i]));

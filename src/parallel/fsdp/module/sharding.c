@@ -295,6 +295,7 @@ void fsdp_wrapper_settle(struct fsdp_wrapper *wrapper)
     wrapper->unit->root = wrapper->number;
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         shoal_tensor *original = wrapper->tensors[i].original;
+        original->is_replaced = true;
         if (atomic_load(&original->references) == 1) {
             wrapper->tensors[i].original = NULL;
             shoal_tensor_unref(original);

@@ -53,11 +53,17 @@ void fsdp_mark_sharded(shoal_tensor *tensor, int n_shards)
 {
     tensor->has_landed = n_shards > 0;
     tensor->is_cut = n_shards > 1;
+    tensor->is_replaced = false;
 }
 
 bool shoal_is_shard(const shoal_tensor *tensor)
 {
     return tensor && tensor->is_cut;
+}
+
+bool shoal_is_replaced(const shoal_tensor *tensor)
+{
+    return tensor && tensor->is_replaced;
 }
 
 /* The shard as a tensor, in the name and with the wish for a gradient of the whole. */

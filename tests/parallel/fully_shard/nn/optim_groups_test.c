@@ -143,3 +143,34 @@ TEST_RANKS(gathered_parameters_are_refused, 2)
     shoal_nn_optimizer_free(optimizer);
     bench_close(&bench);
 }
+
+/* It would leave the model as it is. Gradients that the program sets itself are used. */
+TEST_RANKS(an_optimizer_from_before_sharding_is_refused, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    struct tree tree = make_tree();
+    shoal_tensor *scale = shoal_module_parameter(tree.root, "scale");
+    shoal_nn_optimizer *early = make_optimizer(&tree);
+    REQUIRE(early && scale);
+    CHECK_OK(shoal_nn_optimizer_step(early)); /* no gradient yet: that is only warned of */
+    REQUIRE_OK(shoal_fully_shard(tree.a, &bench.options));
+    REQUIRE_OK(shoal_fully_shard(tree.b, &bench.options));
+    CHECK(!shoal_is_replaced(scale));
+    CHECK_OK(shoal_nn_optimizer_step(early)); /* one of its parameters still is the module's */
+    REQUIRE_OK(shoal_fully_shard(tree.root, &bench.options));
+    CHECK(shoal_is_replaced(scale) && !shoal_is_replaced(NULL));
+    CHECK(!shoal_is_replaced(shoal_module_parameter(tree.root, "scale")));
+    CHECK_STATUS(shoal_nn_optimizer_step(early), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("optimizer step: none of 4 parameters has a gradient, because shoal_fully_shard has");
+    CHECK_ERROR_TEXT("create the optimizer after sharding");
+    CHECK_OK(shoal_set_grad(scale, net_numbers(7, (int64_t[]){5}, 1)));
+    CHECK_OK(shoal_nn_optimizer_step(early));
+    shoal_nn_optimizer *late = make_optimizer(&tree);
+    REQUIRE(late);
+    CHECK_OK(shoal_nn_optimizer_step(late));
+    shoal_nn_optimizer_free(early);
+    shoal_nn_optimizer_free(late);
+    shoal_module_unref(tree.root);
+    bench_close(&bench);
+}
