@@ -443,7 +443,7 @@ static shoal_status await_returns(const struct journey *journey)
     }
     return port_is_taken(channel->port)
                ? SHOAL_OK
-               : error_set(SHOAL_ERR_INTERNAL, "what was lent was given back and not taken");
+               : error_set(SHOAL_ERR_PEER, "a rank cannot be reached, and has not taken what was sent to it");
 }
 
 static shoal_status exchange_ends(const struct journey *journey)
