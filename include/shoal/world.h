@@ -66,7 +66,7 @@ typedef struct shoal_world_options {
     const void *mpi_comm;
     /*
      * Which of these is needed depends on the level that MPI_Init_thread gave:
-     * - MPI_THREAD_MULTIPLE: none. Shoal's own thread calls MPI.
+     * - MPI_THREAD_MULTIPLE: none. Shoal's own thread calls MPI, and so do threads inside of calls of Shoal.
      * - MPI_THREAD_SERIALIZED: either mpi_lock and mpi_unlock, or mpi_progress. Shoal's own thread calls MPI between
      *   mpi_lock and mpi_unlock. The application holds the same lock around its own calls of MPI, and must not hold it
      *   while it calls Shoal.
