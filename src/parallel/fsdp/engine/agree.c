@@ -116,11 +116,11 @@ static const uint64_t *numbers_of(const struct numbers *numbers, int rank)
     return numbers->all + (size_t)rank * numbers->n;
 }
 
-/* Every rank sends a text; that of one of them, of WORDS_BYTES. */
 enum {
     WORDS_BYTES = 256
 };
 
+/* Every rank sends a text of WORDS_BYTES. Gives the text of `rank`. */
 static shoal_status exchange_words(shoal_group *group, const char *mine, int rank, char *theirs_out)
 {
     char *all = mem_alloc_zeroed((size_t)shoal_group_n_ranks(group), WORDS_BYTES);
@@ -154,7 +154,7 @@ static void describe_options(const struct fsdp_unit *unit, char *words)
                    option_choice(OPTION_FSDP_GATHER) == 1 ? "copy" : "auto");
 }
 
-/* Of two lists of settings, in the same order and with ", " between them, leaves those that differ. */
+/* Leaves only the settings that differ. Both texts list the same settings in the same order, with ", " between them. */
 static void keep_differences(char mine[WORDS_BYTES], char theirs[WORDS_BYTES])
 {
     char kept[2][WORDS_BYTES];
@@ -242,7 +242,7 @@ static shoal_status compare_counts(shoal_group *group, const struct fsdp_unit *u
     return status;
 }
 
-/* A unit differs: always an error. */
+/* Finds out what differs in a unit. Returns an error in any case. */
 static shoal_status report_unit(shoal_group *group, const struct fsdp_unit *unit)
 {
     TRY(compare_counts(group, unit));
@@ -364,7 +364,7 @@ static shoal_status compare_exactly(const struct fsdp_unit *unit)
 
 /* Values ------------------------------------------------------------------------------------------------- */
 
-/* Two numbers for each parameter, in the order of units. */
+/* A hash of two numbers for the shard of each parameter, in the order of units. */
 static uint64_t *hash_values(const struct fsdp_context *context, size_t n_params)
 {
     uint64_t *hashes = mem_alloc_zeroed(2 * n_params + 1, sizeof *hashes);
@@ -415,7 +415,8 @@ static shoal_status compare_values(const struct fsdp_context *context)
 
 /* All ------------------------------------------------------------------------------------------------------ */
 
-/* What each rank says first. Whether it failed before is a part of it, lest others wait for it. */
+/* The numbers that ranks exchange first. A rank that has failed before takes part and says so, because the others would
+   wait for it otherwise. */
 enum {
     SAID_FAILED,
     SAID_UNITS,
@@ -434,7 +435,8 @@ static int find_failed(const struct numbers *said)
     return -1;
 }
 
-/* Some rank failed among those it shares its shards with: this one, if it has an error `text`, perhaps. */
+/* `rank` of a group of replicas has failed before, when it compared units with the other shards of its replica. If this
+   rank has failed as well, it returns its own failure, `failed` with `text`; otherwise it gets the text of `rank`. */
 static shoal_status report_failed(shoal_group *group, int rank, shoal_status failed, const char *text)
 {
     char mine[WORDS_BYTES] = "";
@@ -500,6 +502,6 @@ shoal_status fsdp_agree(const struct fsdp_context *context)
     for (size_t i = 0; i < context->n_units; i++) {
         TRY(compare_exactly(context->units[i]));
     }
-    /* Replicas of one shard may be equal where those of another are not. */
+    /* Each rank compares values with the replicas of its own shard only, so the result may differ between shards. */
     return context->mesh.replicate ? fsdp_mesh_confirm(&context->mesh, compare_values(context)) : SHOAL_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Comparisons before calls that are made by hand, and how all lanes learn that ranks differ. */
+/* Compares calls that are made by hand, and makes all lanes fail when ranks differ on one. */
 #include "parallel/fsdp/engine/compare.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 
 /* Telling ------------------------------------------------------------------------------------------------ */
 
-/* The lane on which ranks were found to differ is poisoned already. */
+/* Poisons a lane, unless it has failed already: the lane on which ranks were found to differ has. */
 static void tell_lane(shoal_group *lane, shoal_status status, const char *text)
 {
     if (lane && group_failure(lane) == SHOAL_OK) {
@@ -56,7 +56,7 @@ shoal_status fsdp_tell_of(const struct fsdp_unit *unit, shoal_status status)
     return is_told ? fsdp_tell_lanes(&unit->context->mesh, status) : fsdp_tell(&unit->context->mesh, status);
 }
 
-/* One unit's call may find out that another's reduction has failed. */
+/* Names the unit, because the failure may be found in a call on another unit. */
 shoal_status fsdp_tell_reduction(const struct fsdp_unit *unit, shoal_status status)
 {
     return status == SHOAL_OK
@@ -87,7 +87,7 @@ static shoal_status compare_replicated(const struct fsdp_mesh *mesh, const struc
     if (status == SHOAL_OK) {
         status = shoal_work_wait(compared, -1);
     } else {
-        work_forget(compared); /* there is no memory under it */
+        work_forget(compared); /* a barrier, which uses no memory of ours */
     }
     shoal_work_free(compared);
     return status;

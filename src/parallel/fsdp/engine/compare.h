@@ -18,11 +18,11 @@ shoal_status fsdp_compare(const struct fsdp_mesh *mesh, const struct purpose *pu
 shoal_status fsdp_compare_param(const struct fsdp_mesh *mesh, const struct purpose *purpose,
                                 const struct fsdp_param *param, size_t index, int rank);
 
-/* fsdp_compare for an array that is cut like the parameter. */
+/* fsdp_compare for an array that is cut like the parameter; its dtype is compared, too. */
 shoal_status fsdp_compare_array(const struct fsdp_mesh *mesh, const struct purpose *purpose,
                                 const struct fsdp_array *array, size_t index, int rank);
 
-/* The part of fsdp_compare among replicas, where there are some. */
+/* The part of fsdp_compare among replicas. Call only if mesh->replicate is not NULL. */
 shoal_status fsdp_compare_replicas(const struct fsdp_mesh *mesh, const struct purpose *purpose);
 
 /* Call with the status and error text of a call on a lane. If it says that ranks differ, the other lanes fail

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What units share: making it and them, and their end. */
+/* Creates and frees contexts and units. */
 #include "parallel/fsdp/engine/context.h"
 
 #include <math.h>
@@ -114,7 +114,7 @@ static void forget_landed(struct fsdp_unit *unit)
     }
 }
 
-/* Windows and symmetric memory go with the world: nothing may look at them any more. */
+/* The world that is being closed frees windows and symmetric memory: drops all pointers to them. */
 static void world_ends(struct owned *owned)
 {
     struct fsdp_context *context = (struct fsdp_context *)owned;

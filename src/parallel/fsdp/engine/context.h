@@ -18,7 +18,7 @@
 
 struct fsdp_reduction;
 
-/* Shared by the units that stay sharded over the same number of neighbours after a forward pass. */
+/* A pool for the units that stay sharded over the same number of neighbours after a forward pass. */
 struct fsdp_kept {
     int n_ranks;
     struct fsdp_pool windows;
@@ -42,8 +42,8 @@ struct fsdp_pools {
 /* Units in the order of their forward passes: it tells which ones to gather ahead. */
 struct fsdp_passes {
     struct fsdp_unit_list order;         /* forward passes of this step whose backward pass is to come */
-    struct fsdp_unit_list forwards;      /* of this step */
-    struct fsdp_unit_list last_forwards; /* of the step before */
+    struct fsdp_unit_list forwards;      /* all forward passes of this step */
+    struct fsdp_unit_list last_forwards; /* all forward passes of the step before */
 };
 
 /* Reductions in flight. */
@@ -66,7 +66,7 @@ struct fsdp_backward {
     bool is_running;
     bool has_failed;  /* with the explicit calls: gradients of a unit may be lost, until a reset */
     bool is_not_last; /* more backward passes of this step will follow this one */
-    size_t n_newer;   /* forward passes of a module newer than the one that the backward pass walks back */
+    size_t n_newer;   /* how many newer forward passes of the same module are pending (parallel/forwards.h) */
 };
 
 /* A callback for tests. */
@@ -87,11 +87,11 @@ struct fsdp_context_config {
 };
 
 struct fsdp_context {
-    struct owned owned; /* first: the world's list, which tells of its end */
-    bool is_closed;     /* the world is: nothing can be done any more but to free */
+    struct owned owned; /* first: an entry of the world's list, by which it tells of its end */
+    bool is_closed;     /* the world was closed: the context can only be freed */
     bool is_prepared;
-    uint32_t root; /* which of those made on the group this is: part of what ranks compare */
-    int n_callbacks; /* functions of the program that run inside of a call on the context, and must not call it */
+    uint32_t root;   /* the number of this context among those made on the group; ranks compare it */
+    int n_callbacks; /* functions of the program that run inside a call on the context; they must not call it */
     size_t n_asked; /* how often explicit calls gave the program the address of a shard, which it may write */
     size_t n_looked; /* n_asked when parameters that stay gathered were last checked (explicit/step.c) */
     struct fsdp_mesh mesh;
@@ -119,7 +119,7 @@ shoal_status fsdp_check_sharded(shoal_sharded sharded, shoal_reshard reshard);
 shoal_status fsdp_check_not_sharded(const char *why, shoal_sharded sharded);
 shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options);
 shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks);
-/* `root` is the number that fsdp_mesh_next_root gave, or that of the wrapper that becomes the root. */
+/* `root` is the number that fsdp_mesh_next_root gave to the context, or to the wrapper that becomes the root. */
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
                                  uint32_t root, struct fsdp_context **context_out);
 void fsdp_context_free(struct fsdp_context *context);
@@ -133,9 +133,9 @@ shoal_status fsdp_unit_create_alone(const char *name, struct fsdp_unit **unit_ou
 void fsdp_unit_free(struct fsdp_unit *unit);
 /* Frees the handles of a unit whose module is gone. */
 void fsdp_unit_end_handles(struct fsdp_unit *unit);
-/* The context takes the unit over. */
+/* Adds a unit that was made alone; the context owns it from now on. */
 shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_unit *unit);
-/* Adds a parameter, which is taken over. */
+/* Adds a parameter. The unit owns its memory from now on. */
 shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param);
 
 #endif

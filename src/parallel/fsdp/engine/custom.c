@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Objects of the program: what was given, their memory, and what their calls leave behind. */
+/* Objects of the program for gathers and reduce-scatters: reads them, allocates their memory, cleans up after them. */
 #include "parallel/fsdp/engine/custom.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "parallel/fsdp/engine/param.h"
 #include "parallel/fsdp/engine/unit.h"
 
-/* Given -------------------------------------------------------------------------------------------------- */
+/* Reading ------------------------------------------------------------------------------------------------ */
 
 static shoal_status check_functions(const char *call, bool has_call, bool has_allocate, bool has_release)
 {

@@ -14,12 +14,12 @@ shoal_status fsdp_custom_read_gather(const char *call, const shoal_custom_all_ga
 shoal_status fsdp_custom_read_scatter(const char *call, const shoal_custom_reduce_scatter *given,
                                       shoal_custom_reduce_scatter *custom_out);
 
-/* Allocates at least one byte by the object's function, or by the library if it has none. The unit's context
-   counts it. */
+/* Allocates by the object's function, or by the library if it has none. The unit's context counts the memory. */
 shoal_status fsdp_custom_allocate(const struct fsdp_unit *unit, shoal_custom_allocate function, void *context,
                                   size_t bytes, char **memory_out);
 void fsdp_custom_release(const struct fsdp_unit *unit, shoal_custom_release function, void *context,
                          char **memory, size_t bytes);
+/* At least 1, so that nobody is asked for no memory. */
 size_t fsdp_custom_bytes(size_t bytes);
 
 /* Frees what a callback that failed has left behind. The text of its error stays. */

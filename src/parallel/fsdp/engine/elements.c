@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Arithmetic on gradients. */
+/* Divides and adds gradients of any floating-point dtype. */
 #include "parallel/fsdp/engine/elements.h"
 
 #include <stdint.h>
@@ -7,10 +7,10 @@
 #include "kernel/kernel.h"
 #include "tensor/dtype.h"
 
-/* Elements that are converted at a time. */
+/* How many elements are converted at a time. */
 #define PIECE 512
 
-/* dst += src, or dst /= number with a stride of 0. */
+/* dst = dst op src. With a stride of 0, src is one number. */
 static void combine(enum kernel_binary op, shoal_dtype dtype, char *dst, const void *src, int64_t stride,
                     size_t count)
 {
@@ -19,7 +19,7 @@ static void combine(enum kernel_binary op, shoal_dtype dtype, char *dst, const v
     const int64_t other[] = {stride};
     struct kernel_operand to = {.data = dst, .strides = one};
     struct kernel_operand from = {.data = (void *)(uintptr_t)src, .strides = other};
-    (void)kernel_binary_nd(op, dtype, to, to, from, 1, shape); /* floats: always offered */
+    (void)kernel_binary_nd(op, dtype, to, to, from, 1, shape); /* never fails for floating-point dtypes */
 }
 
 static void divide_in_place(shoal_dtype dtype, char *data, size_t count, double divisor)
@@ -29,7 +29,7 @@ static void divide_in_place(shoal_dtype dtype, char *data, size_t count, double 
     combine(KERNEL_DIV, dtype, data, number, 0, count);
 }
 
-/* In f32, a piece at a time: divisors need not be numbers of the dtype. */
+/* Divides in f32, a piece at a time, because the dtype may not be able to represent the divisor. */
 static void divide_halves(shoal_dtype dtype, char *data, size_t count, double divisor)
 {
     float piece[PIECE];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of divide factors. */
+/* Chooses divide factors. */
 #include "parallel/fsdp/engine/factors.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ double fsdp_factors_before(double factor)
     return before;
 }
 
-/* Anything but f32 and bf16, which have the range of f32. */
+/* Whether sums could overflow or underflow: assumed for every dtype but f32 and bf16, which has the range of f32. */
 static bool is_risky(shoal_dtype dtype)
 {
     return dtype != SHOAL_F32 && dtype != SHOAL_BF16;

@@ -12,16 +12,16 @@ struct fsdp_factors {
     double before; /* divides what is sent; 1: nothing is done */
     double after;  /* divides what comes out; 1: nothing is done */
     shoal_reduce_op scatter;
-    double premul; /* of scatter, when that is SHOAL_PREMUL_SUM */
+    double premul; /* the factor of `scatter`, if that is SHOAL_PREMUL_SUM */
     shoal_reduce_op all_reduce;
 };
 
-/* `factor` 0: the number of ranks. */
+/* `factor` is what the sum is divided by; 0: the number of ranks. */
 struct fsdp_factors fsdp_factors_choose(int n_shards, int n_replicas, shoal_dtype reduce_dtype, double factor,
                                         bool forces_sum);
 
-/* What to divide by before the sum: a power of two, doubled while it divides `factor` and is less than what
-   then remains. */
+/* What to divide by before the sum: a power of two near the square root of `factor`. It is doubled while it divides
+   `factor` and is less than factor / it. */
 double fsdp_factors_before(double factor);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Failures that last. */
+/* Permanent failures of a context. */
 #include "parallel/fsdp/engine/failure.h"
 
 #include <stdio.h>

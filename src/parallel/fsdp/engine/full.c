@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Full parameters in memory of the rank's own. */
+/* Memory for full parameters that are not in a window. */
 #include "parallel/fsdp/engine/full.h"
 
 #include "base/mem.h"

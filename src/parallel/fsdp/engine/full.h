@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that a unit has for its full parameters when they are not in a window. */
+/* Allocates and frees memory for the full parameters of a unit that are not in a window. */
 #ifndef PARALLEL_FSDP_ENGINE_FULL_H
 #define PARALLEL_FSDP_ENGINE_FULL_H
 

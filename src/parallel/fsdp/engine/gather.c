@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which way a unit is gathered, and what all ways share. */
+/* Chooses how a unit is gathered, and does what all ways to gather have in common. */
 #include "parallel/fsdp/engine/gather.h"
 
 #include "base/options.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One shard: there is nobody to gather from, the shards are whole. Cast, they need memory of their own. */
+/* Gathers where there is one shard: it is the whole parameter. Memory is needed only if parameters are cast. */
 #include "base/try.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/engine/full.h"

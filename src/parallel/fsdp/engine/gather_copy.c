@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* An all-gather of rows into memory of the rank's own, which is then unpacked: for transports without windows. */
+/* Gathers by an all-gather of rows (rows.h) into memory of this rank, which are then unpacked: for transports without
+   windows, and with SHOAL_FSDP_GATHER=copy. */
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -24,7 +25,7 @@ static void drop(struct fsdp_unit *unit)
     }
 }
 
-/* Peers that have memory would wait for this rank: they are told. */
+/* Allocates memory for the rows. If there is none, tells the other ranks, which would wait for this one. */
 static shoal_status stage(struct fsdp_unit *unit, size_t bytes)
 {
     unit->gather.staged = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* By an object of the program: into its memory, rank after rank, and unpacked from there. */
+/* Gathers by an object of the program (shoal/fsdp_comm.h), which fills memory with rows (rows.h). These are then
+   unpacked. */
 #include "base/error.h"
 #include "base/try.h"
 #include "comm/collectives.h"
@@ -15,7 +16,7 @@
 static void drop(struct fsdp_unit *unit)
 {
     const shoal_custom_all_gather *custom = &unit->hooks.all_gather;
-    shoal_work_free(unit->gather.compared); /* there is no memory under it */
+    shoal_work_free(unit->gather.compared); /* a barrier, which uses no memory of ours */
     unit->gather.compared = NULL;
     if (unit->gather.staged) {
         fsdp_custom_drop_work(&unit->gather.work);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Into a window, one per host: every rank writes its rows of every parameter, or what it kept. */
+/* Gathers into a window, of which there is one per host. Every rank writes its part of every parameter: its shard or,
+   in state FSDP_KEPT, the slice that it kept. */
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/collectives.h"
@@ -48,8 +49,9 @@ static size_t fill_pieces(const struct fsdp_unit *unit, shoal_window_piece *piec
     return n;
 }
 
-/* One unit computes, one may be gathered for a backward pass, some ahead of a forward pass; units that stay add to
-   it. */
+/* How many bytes of windows the pool may have: one window for the unit that computes, one for a unit that is gathered
+   ahead of a backward pass, forward_prefetch for units that are gathered ahead of a forward pass. Units that stay
+   gathered come on top. */
 static size_t windows_limit(const struct fsdp_context *context)
 {
     size_t largest = 0;
@@ -91,7 +93,7 @@ static shoal_status start(struct fsdp_unit *unit)
         status = collectives_window_gather_start(unit->gather.window->window, pieces, n_pieces, &purpose,
                                                  &unit->gather.work);
     }
-    if (status != SHOAL_OK && unit->gather.window) { /* nothing was started that would have to be released */
+    if (status != SHOAL_OK && unit->gather.window) { /* no gather has begun: nothing to release */
         fsdp_pool_give_back(unit->gather.window);
         unit->gather.window = NULL;
     }

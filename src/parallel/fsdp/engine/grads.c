@@ -29,7 +29,6 @@ static size_t region_bytes(const struct fsdp_unit *unit, const struct fsdp_param
     return fsdp_round_up(count * dtype_bytes(unit->grads.dtype));
 }
 
-/* With one shard, the result of the reduction is the gradient, and stays in the buffer if it has the right dtype. */
 bool fsdp_lands_in_place(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
     return unit->context->mesh.n_shards == 1 && !unit->watch && param->dtype == unit->grads.dtype;
@@ -71,7 +70,8 @@ bool fsdp_is_direct(const struct fsdp_unit *unit, const struct fsdp_param *param
     return (param->outer == 1 || is_whole) && param->compute == unit->grads.dtype;
 }
 
-/* Which parameters get gradients may change between steps. */
+/* Gives each parameter with is_reduced its places. This is done for each buffer, because which parameters get gradients
+   may change between steps. */
 static void lay_out_grads(struct fsdp_unit *unit)
 {
     size_t element_bytes = dtype_bytes(unit->grads.dtype);
@@ -91,11 +91,11 @@ static void lay_out_grads(struct fsdp_unit *unit)
     }
 }
 
-/* Collective: a block of the pool that was not there before. */
+/* Collective. Makes a new block of the pool. */
 static shoal_status make_buffer(struct fsdp_unit *unit, size_t bytes, struct fsdp_block **block_out)
 {
     struct fsdp_context *context = unit->context;
-    struct purpose purpose = {.id = PURPOSE_NONE}; /* nobody is there to compare it with */
+    struct purpose purpose = {.id = PURPOSE_NONE}; /* without a group there is nobody to compare it with */
     if (context->pools.buffers.group) {
         purpose = fsdp_reduction_purpose(unit, PURPOSE_FSDP_BUFFER);
     }
@@ -105,7 +105,7 @@ static shoal_status make_buffer(struct fsdp_unit *unit, size_t bytes, struct fsd
     TRY(fsdp_mark_buffer(unit, &purpose));
     shoal_status status =
         fsdp_pool_make(&context->pools.buffers, bytes, buffers_limit(context, bytes), &purpose, block_out);
-    /* Ranks may be found to differ here. */
+    /* If ranks were found to differ here, the other lanes must fail, too. */
     return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(&context->mesh, status);
 }
 
@@ -167,7 +167,7 @@ static void clear_place(struct fsdp_unit *unit, struct fsdp_param *param)
     }
 }
 
-/* The same for a kernel that writes all elements of the parameter: clears only the padding after them. */
+/* clear_place for a kernel that will write all elements of the parameter: clears only the padding after them. */
 static void clear_behind(struct fsdp_unit *unit, struct fsdp_param *param)
 {
     size_t begin = param->count * dtype_bytes(unit->grads.dtype);
@@ -175,7 +175,6 @@ static void clear_behind(struct fsdp_unit *unit, struct fsdp_param *param)
     param->is_unset = false;
 }
 
-/* Clears the regions of parameters that the backward pass did not reach. */
 void fsdp_unit_clear_unset(struct fsdp_unit *unit)
 {
     for (size_t i = 0; i < unit->n_params; i++) {
@@ -202,7 +201,6 @@ static void clear_grads(struct fsdp_unit *unit)
     }
 }
 
-/* Makes sure that there are at least so many bytes; the contents are lost. */
 shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, char **data, size_t *capacity, size_t bytes)
 {
     struct fsdp_memory *memory = &unit->context->memory;
@@ -231,7 +229,7 @@ shoal_status fsdp_unit_need_grads(struct fsdp_unit *unit)
 void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
 {
     if (param->count == 0) {
-        return param->shard; /* nothing is there to add to, which is not an error */
+        return param->shard; /* any address will do: there are no elements to add to */
     }
     if (param->is_direct) {
         clear_place(unit, param);
@@ -250,14 +248,14 @@ void *fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, 
     return fsdp_unit_grad(unit, param);
 }
 
-/* Copies or adds a whole gradient to the blocks of its region, and casts it. */
+/* Casts a whole gradient to the dtype of the reduction, and copies or adds it to the blocks of its region. */
 static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad,
                      bool is_added)
 {
     if (is_added || param->count < (size_t)unit->context->mesh.n_shards * param->padded_count) {
         clear_place(unit, param);
     }
-    if (param->is_unset) { /* all blocks are written; what is behind the last one is not */
+    if (param->is_unset) { /* all blocks will be written; only the padding after the last one is cleared */
         clear_behind(unit, param);
     }
     size_t to_bytes = dtype_bytes(unit->grads.dtype);

@@ -28,11 +28,12 @@ shoal_status fsdp_unit_need_grads(struct fsdp_unit *unit);
 void fsdp_unit_collect_written(struct fsdp_unit *unit, bool is_new);
 /* Writes zeros for parameters that the backward pass did not reach. */
 void fsdp_unit_clear_unset(struct fsdp_unit *unit);
-/* Makes `*data` at least so many bytes large; its contents are lost if it grows. */
+/* Makes `*data` at least `bytes` large. Its contents are lost if it grows. */
 shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, char **data, size_t *capacity, size_t bytes);
-/* Whether the reduced gradient can stay in the buffer: there is one shard, and the dtype is the parameter's. */
+/* Whether the reduced gradient can stay in the buffer as the gradient of the shard: with the explicit calls, if there
+   is one shard and gradients are reduced in the parameter's dtype. */
 bool fsdp_lands_in_place(const struct fsdp_unit *unit, const struct fsdp_param *param);
-/* Whether the whole gradient lies in the buffer as it is, so that it can be added to there. */
+/* Whether the whole gradient lies in the buffer in its usual layout and dtype, so that kernels can add to it there. */
 bool fsdp_is_direct(const struct fsdp_unit *unit, const struct fsdp_param *param);
 /* The unit has no buffer any more: its gradients are being reduced, or were dropped. */
 void fsdp_unit_forget_buffer(struct fsdp_unit *unit);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Handles: whether they can be used, and the last ones that ended. */
+/* Checks handles, and keeps the last ones that were freed. */
 #include "parallel/fsdp/engine/handle.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include "parallel/fsdp/engine/context.h"
 #include "parallel/fsdp/engine/unit.h"
 
-/* Ending ------------------------------------------------------------------------------------------------- */
+/* Freeing ------------------------------------------------------------------------------------------------ */
 
 enum {
     KEPT_AT_MOST = 1024
@@ -23,7 +23,7 @@ static size_t n_ended;
 static size_t n_places;
 static bool is_ready;
 
-/* With the lock. */
+/* The caller holds the lock. */
 static void set_places(size_t wanted)
 {
     for (size_t i = 0; i < KEPT_AT_MOST; i++) {
@@ -41,7 +41,7 @@ void fsdp_handles_keep(size_t n_handles)
     (void)pthread_mutex_unlock(&lock);
 }
 
-/* Frees the memory, or keeps it until so many others have ended. */
+/* Frees the memory of a handle or, with SHOAL_DEBUG_HANDLES, keeps it until n_places more handles were freed. */
 static void bury(void *memory)
 {
     (void)pthread_mutex_lock(&lock);
@@ -91,7 +91,7 @@ void fsdp_handle_not_found(const char *finder)
     (void)error_prefix(SHOAL_ERR_INVALID, "%s", finder);
 }
 
-/* Without the name of a call. */
+/* Does not put the name of a call before the error text. */
 static shoal_status check_alive(const char *what, bool is_given, bool is_gone, const char *end)
 {
     if (is_given) {
@@ -124,7 +124,8 @@ shoal_status fsdp_handle_alive(const char *call, const struct shoal_fsdp *handle
     return name_call(fsdp_handle_there(handle), call);
 }
 
-/* Hooks and custom collectives must not call what they are part of: a reset, say, would take away what they work on. */
+/* Hooks and custom collectives must not call the context that calls them: a reset, for example, would free the memory
+   that they work on. */
 static shoal_status check_outside(const char *call, const struct fsdp_context *context)
 {
     return context && context->n_callbacks > 0

@@ -39,7 +39,7 @@ struct shoal_fsdp {
     bool is_gone;
     struct fsdp_context *context;
     const struct fsdp_way *way;
-    void *owner; /* the way's */
+    void *owner; /* belongs to the way */
     struct shoal_fsdp_unit all;
     /* With the explicit calls: parameters by their numbers. */
     struct shoal_fsdp_param **params;
@@ -52,7 +52,7 @@ void fsdp_unit_handle_free(struct shoal_fsdp_unit *handle);
 void fsdp_param_handle_free(struct shoal_fsdp_param *handle);
 void fsdp_handle_free(struct shoal_fsdp *handle);
 
-/* For tests: keeps so many freed handles from now on, whatever the option says. Those kept so far are forgotten. */
+/* For tests: keeps up to `n_handles` freed handles from now on, whatever the option says. Frees those kept so far. */
 void fsdp_handles_keep(size_t n_handles);
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reduced gradients: into those of the shards. */
+/* Adds reduced gradients to the gradients of the shards, and calls hooks. */
 #include "parallel/fsdp/engine/landing.h"
 
 #include "base/error.h"
@@ -73,7 +73,7 @@ shoal_fsdp_shard fsdp_shard_of(const struct fsdp_param *param)
                               .length = param->length};
 }
 
-/* The gradient of a shard is gone, and the memory that it had. */
+/* Drops the gradient of a shard, and frees its memory. */
 static void free_shard_grad(struct fsdp_unit *unit, struct fsdp_param *param)
 {
     fsdp_param_drop_grad(param);
@@ -112,14 +112,12 @@ static shoal_status run_hooks(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* Where gradients have landed, hooks of the program run. */
 shoal_status fsdp_run_landed(struct fsdp_unit *unit)
 {
     shoal_status status = unit->watch ? unit->watch->landed(unit) : run_hooks(unit);
     return status == SHOAL_OK ? SHOAL_OK : fsdp_mark_failure(unit, status);
 }
 
-/* Parameters without elements, and no others: there is nothing to send, but they have gradients. */
 shoal_status fsdp_land_nothing(struct fsdp_unit *unit)
 {
     char nothing = 0;

@@ -7,7 +7,7 @@
 
 /* Adds the reduced gradients to those of the shards. */
 shoal_status fsdp_land_params(struct fsdp_reduction *reduction);
-/* The parameter as optimizers see it. */
+/* What programs see of the shard: its data, and its gradient if it has one. */
 shoal_fsdp_shard fsdp_shard_of(const struct fsdp_param *param);
 /* Calls the hooks of the program after fsdp_land_params. */
 shoal_status fsdp_run_landed(struct fsdp_unit *unit);

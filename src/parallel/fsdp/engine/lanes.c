@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lanes for sharding, over the ranks of the groups that were given. */
+/* Makes the lanes of FSDP over the ranks of the groups that were given. */
 #include "parallel/fsdp/engine/lanes.h"
 
 #include <stdio.h>

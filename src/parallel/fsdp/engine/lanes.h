@@ -14,14 +14,14 @@ struct fsdp_mesh {
     shoal_group *gather;    /* of the ranks that have the shards; NULL: there is one shard */
     shoal_group *reduce;    /* the same ranks */
     shoal_group *replicate; /* of the ranks that have the same shard; NULL: there is one replica */
-    shoal_group *
-        calls; /* where there are replicas of the whole only: the lane of gathers that ranks with shards would use,
-                           on which both are told that they differ */
-    /* The groups that the lanes belong to. Lanes have the same ranks and deadlines, and fail with them. */
+    /* Set with fsdp_mesh_from_replicas: a lane with the name of the gather lane of fsdp_mesh_from_group. If some ranks
+       shard over the group by mistake, their calls and ours meet on it, and all get an error. */
+    shoal_group *calls;
+    /* The groups that the lanes belong to. A lane has the ranks and the deadline of its group, and fails with it. */
     shoal_group *shards;
     shoal_group *replicas;
     int n_shards;
-    int shard; /* this rank's */
+    int shard; /* the number of this rank's shard */
     int n_replicas;
     /* The number of this model among those made on the group of replicas. Groups of shards may have other
        models besides. */

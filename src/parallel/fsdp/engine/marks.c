@@ -15,7 +15,7 @@
 #include "parallel/fsdp/engine/purpose.h"
 #include "parallel/fsdp/engine/unit.h"
 
-/* Ranks may have gone different ways since the last unit that was reduced. */
+/* Adds to the error text which unit was reduced last, because ranks have diverged after that. */
 static shoal_status fail_mark(const struct fsdp_context *context, shoal_status status, const char *words)
 {
     if (status == SHOAL_OK) {
@@ -85,7 +85,7 @@ static shoal_status leave_mark(shoal_group *lane, const struct purpose *purpose)
     return SHOAL_OK;
 }
 
-/* On all lanes on which units are gathered. */
+/* Issues such a mark on each lane on which units are gathered. */
 static shoal_status leave_marks(const struct fsdp_context *context, const struct purpose *purpose)
 {
     shoal_status status = leave_mark(context->mesh.gather, purpose);
@@ -109,7 +109,7 @@ shoal_status fsdp_mark_gathers(struct fsdp_context *context)
     if (!context->mesh.gather) {
         return SHOAL_OK;
     }
-    /* Whether it is the last may have changed since its start was marked. */
+    /* The purpose says whether this pass is the last, because that may have changed since its start was marked. */
     char words[PURPOSE_WORDS_BYTES];
     struct purpose purpose = context->backward.is_not_last
                                  ? fsdp_pass_purpose(context, PURPOSE_FSDP_GATHERS, words)

@@ -3,10 +3,11 @@
  * Marks: barriers between the passes of a step, by which ranks that diverge find out.
  *
  * Gathers and reductions have lanes of their own, so ranks that diverge could block on different lanes, each waiting
- * for the other. So each backward pass, whether or not it reduces, issues two barriers: "the forward passes are over"
- * on the lane of gathers, which is in flight while the backward pass goes on, and "the reductions are over" on the
- * lane of reductions and that of replicas. A gather or a reduction that only some ranks issue collides with one of
- * them and is reported as a mismatch; so are ranks of which some reduce and some do not.
+ * for the other. So each backward pass, whether or not it reduces, issues barriers: on the lane of gathers "the forward
+ * passes are over", which is in flight while the backward pass goes on, and "the gathers are over" at its end; and on
+ * the lanes of reductions and replicas "the reductions are over", unless more backward passes of the step follow
+ * (is_not_last). A gather or a reduction that only some ranks issue collides with one of them and is reported as a
+ * mismatch; so is a backward pass that reduces on some ranks only.
  */
 #ifndef PARALLEL_FSDP_ENGINE_MARKS_H
 #define PARALLEL_FSDP_ENGINE_MARKS_H
@@ -28,7 +29,7 @@ shoal_status fsdp_mark_backward(struct fsdp_context *context);
  * then).
  */
 shoal_status fsdp_mark_gathers(struct fsdp_context *context);
-/* Call before a buffer is made on the lane of reductions: that waits for the other ranks, so a mark comes first. */
+/* Call before a buffer is made on the lane of reductions, which waits for the other ranks: issues such a mark. */
 shoal_status fsdp_mark_buffer(const struct fsdp_unit *unit, const struct purpose *purpose);
 /* Waits for the mark of fsdp_mark_gathers. */
 shoal_status fsdp_end_gathers_mark(struct fsdp_context *context);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a context holds, and words for it. */
+/* Counts the memory of a context, and describes it. */
 #include "parallel/fsdp/engine/memory.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Cutting parameters. */
+/* Cuts parameters into shards. */
 #include "parallel/fsdp/engine/param.h"
 
 #include <inttypes.h>

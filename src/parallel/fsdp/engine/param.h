@@ -29,7 +29,7 @@ struct fsdp_block;
 
 struct fsdp_param {
     char *name;
-    int id;              /* of the raw calls */
+    int id;              /* its number in the explicit calls */
     shoal_dtype dtype;   /* as it is stored */
     shoal_dtype compute; /* as it is gathered */
     bool requires_grad;
@@ -40,29 +40,29 @@ struct fsdp_param {
     int64_t size;
     int64_t inner;
     int64_t chunk;
-    int64_t begin;  /* of this rank's rows */
-    int64_t length; /* how many they are */
+    int64_t begin;  /* this rank's first row */
+    int64_t length; /* how many rows this rank has */
     size_t count;   /* elements of the whole */
     size_t shard_count;
-    size_t padded_count;           /* of a shard that is not short */
+    size_t padded_count;           /* elements of a shard that is not short */
     char *shard;                   /* padded_count elements */
-    char *shard_grad;              /* shard_count elements; made when the first gradient comes */
-    struct fsdp_block *grad_block; /* in which it lies; NULL: memory of its own */
+    char *shard_grad;              /* shard_count elements; made when the first gradient arrives */
+    struct fsdp_block *grad_block; /* the buffer in which shard_grad lies; NULL: it has memory of its own */
     bool is_lent;                  /* a tensor owns the shard now */
-    bool is_grad_lent;             /* likewise */
+    bool is_grad_lent;             /* a tensor owns shard_grad now */
     bool has_grad;
     size_t window_offset; /* bytes, in the unit's window */
     size_t reduce_offset; /* bytes, in the unit's reduce buffer: n_shards blocks of padded_count elements */
     size_t output_offset; /* bytes, in results that lie in one piece: padded_count elements */
     bool is_reduced;      /* has a place in the unit's buffer */
-    bool is_partial;      /* has one in what the unit keeps for its replicas */
-    bool is_direct;       /* the gradient is written where it is reduced from */
-    bool is_unset;        /* its place in the buffer holds what whoever had the buffer before left there */
-    bool is_clear;        /* its place in the unit's gradients holds zeros */
+    bool is_partial;      /* has a place in grads.partial, which waits for the replicas */
+    bool is_direct;       /* kernels write the gradient in the buffer, from which it is reduced */
+    bool is_unset;        /* its place in the buffer was not written yet, and holds old data */
+    bool is_clear;        /* its place in grads.data holds zeros */
     bool has_whole; /* with modules: its place in the buffer holds a gradient, of this pass or earlier ones */
-    size_t grad_offset; /* otherwise: bytes, in the unit's gradients */
+    size_t grad_offset; /* bytes, in grads.data; used unless is_direct */
     char *kept;         /* kept_count elements of `compute`, while the unit is sharded over neighbours */
-    size_t kept_begin;  /* in elements of the whole */
+    size_t kept_begin;  /* the first of them, as an index into the whole */
     size_t kept_count;
 };
 
@@ -127,7 +127,7 @@ static inline size_t fsdp_param_offset(const struct fsdp_param *param, int64_t o
     return (size_t)((o * param->size + param->begin) * param->inner);
 }
 
-/* How many elements such a piece has. */
+/* How many elements a piece has: this rank's rows at one index of the outer dimension. */
 static inline size_t fsdp_param_piece_count(const struct fsdp_param *param)
 {
     return (size_t)(param->length * param->inner);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Gradients that were reduced over the shards, and wait for the replicas. */
+/* Keeps gradients that were reduced over the shards, until they are reduced over the replicas. */
 #include "parallel/fsdp/engine/partial.h"
 
 #include <string.h>
@@ -14,7 +14,8 @@
 #include "parallel/fsdp/engine/unit.h"
 #include "tensor/dtype.h"
 
-/* Gradients that are kept for the replicas have the layout of the backward pass that made them: it must be the same. */
+/* Gradients that are kept have the layout of the backward pass that left them. A later pass can add to them only if the
+   same parameters got gradients. */
 static shoal_status check_partial(const struct fsdp_unit *unit)
 {
     for (size_t i = 0; unit->grads.has_partial && i < unit->n_params; i++) {
@@ -29,7 +30,6 @@ static shoal_status check_partial(const struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* Keeps gradients that were reduced over the shards, but not over the replicas, for the next backward pass. */
 shoal_status fsdp_partial_put(const struct fsdp_reduction *reduction)
 {
     struct fsdp_unit *unit = reduction->unit;

@@ -22,7 +22,7 @@ static size_t partial_offset(const struct fsdp_unit *unit, const struct fsdp_par
     return offset;
 }
 
-/* In the buffer, or where kernels add to them and that is not the buffer. */
+/* The gradient is in the buffer or, if kernels cannot write there, in grads.data. */
 static void find_full(const struct fsdp_unit *unit, const struct fsdp_param *param,
                       shoal_pending_gradient *pending)
 {
@@ -50,7 +50,7 @@ void fsdp_unit_get_pending(const struct fsdp_unit *unit, const struct fsdp_param
     }
 }
 
-/* As at the end of a backward pass that reduces and has added nothing. */
+/* Does what the end of a backward pass does that reduces, but has added no gradients. */
 static shoal_status reduce_pending(struct fsdp_unit *unit)
 {
     TRY(fsdp_unit_end_grads(unit));

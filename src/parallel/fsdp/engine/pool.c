@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools of windows and of buffers. */
+/* Pools of windows and of buffers: pool.h has the rules. */
 #include "parallel/fsdp/engine/pool.h"
 
 #include <string.h>
@@ -125,7 +125,7 @@ static bool was_given_up(const struct fsdp_pool *pool, size_t bytes)
     return false;
 }
 
-/* add_block has made room in the list. */
+/* The list given_up has room, because add_block has made it. */
 static void give_up_block(struct fsdp_pool *pool, struct fsdp_block *block)
 {
     if (!was_given_up(pool, block->bytes)) {
@@ -162,7 +162,7 @@ static shoal_status allocate(const struct fsdp_pool *pool, struct fsdp_block *bl
     return block->data ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }
 
-/* Ranks first compare what the block is for. */
+/* Compares with the other ranks what the block is for, then makes it in place of blocks that are too small. */
 static shoal_status replace(struct fsdp_pool *pool, struct fsdp_block *block, size_t limit,
                             const struct purpose *purpose)
 {

@@ -37,9 +37,9 @@ struct fsdp_block {
     bool is_taken;
     bool is_owned;              /* by a unit that takes it again and again (fsdp_block_own) */
     size_t n_landed;            /* gradients of shards that lie in it; it stays taken until they are gone */
-    shoal_window *window;       /* of windows */
-    shoal_symmetric *symmetric; /* of buffers; NULL: plain memory */
-    char *data;                 /* of buffers */
+    shoal_window *window;       /* in a pool of windows */
+    shoal_symmetric *symmetric; /* in a pool of buffers; NULL: plain memory */
+    char *data;                 /* in a pool of buffers */
 };
 
 enum fsdp_pool_kind {
@@ -50,7 +50,7 @@ enum fsdp_pool_kind {
 struct fsdp_pool {
     enum fsdp_pool_kind kind;
     shoal_group *group;         /* NULL: buffers of plain memory */
-    struct fsdp_block **blocks; /* their addresses stay */
+    struct fsdp_block **blocks; /* the address of a block does not change */
     size_t n_blocks;
     size_t capacity;
     size_t bytes;     /* of all blocks */
@@ -58,8 +58,8 @@ struct fsdp_pool {
     size_t n_given_up;
     size_t given_up_capacity;
     bool keeps;                 /* one of these sizes was asked for again: blocks are not replaced any more */
-    size_t n_sharing;           /* ranks that have one block together */
-    struct fsdp_memory *memory; /* where they are counted */
+    size_t n_sharing;           /* by how many ranks a block's bytes are divided when memory is counted */
+    struct fsdp_memory *memory; /* where blocks are counted */
 };
 
 void fsdp_pool_init(struct fsdp_pool *pool, enum fsdp_pool_kind kind, shoal_group *group,
@@ -80,7 +80,7 @@ shoal_status fsdp_pool_make(struct fsdp_pool *pool, size_t bytes, size_t limit, 
 /* Gives the block to one unit for good: no other unit takes or replaces it. All ranks must call this in the
    same order. */
 void fsdp_block_own(struct fsdp_block *block);
-/* Any unit may take it again, or the pool give it up. */
+/* Undoes fsdp_block_own: any unit may take the block again, and the pool may give it up. */
 void fsdp_block_disown(struct fsdp_block *block);
 /* Takes a block that the unit owns. False: something of the unit is still in it. */
 bool fsdp_block_take(struct fsdp_block *block);
@@ -90,7 +90,8 @@ void fsdp_pool_give_back(struct fsdp_block *block);
 /* fsdp_pool_give_back for a window in which something was gathered. */
 shoal_status fsdp_pool_release_window(struct fsdp_block *block);
 
-/* fsdp_block_keep: a gradient stays in the block. The second call: it has gone. */
+/* fsdp_block_keep: the gradient of a shard stays in the block, so it stays taken. fsdp_block_drop: that gradient is
+   gone. */
 void fsdp_block_keep(struct fsdp_block *block);
 void fsdp_block_drop(struct fsdp_block *block);
 

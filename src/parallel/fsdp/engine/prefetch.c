@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is gathered ahead: by lists of the program, or by the order of the last pass. */
+/* Gathers units ahead: those in lists of the program, or those that came next in the last step. */
 #include "parallel/fsdp/engine/prefetch.h"
 
 #include "base/mem.h"
@@ -30,7 +30,7 @@ void fsdp_list_set(struct fsdp_unit ***list, size_t *n_list, struct fsdp_unit **
     *n_list = n_units;
 }
 
-/* Starts a gather for a phase, whatever phase the unit is in. */
+/* Starts the gather that the unit would start in `phase`. The unit stays in the phase that it is in. */
 static shoal_status prefetch(struct fsdp_unit *unit, enum fsdp_phase phase)
 {
     enum fsdp_phase before = unit->phase;
@@ -41,7 +41,7 @@ static shoal_status prefetch(struct fsdp_unit *unit, enum fsdp_phase phase)
     return status;
 }
 
-/* Units that are gone have no context. */
+/* Skips units that were freed, which have no context. */
 static shoal_status prefetch_list(const struct fsdp_unit *unit, struct fsdp_unit *const *list, size_t n,
                                   enum fsdp_phase phase)
 {
@@ -111,7 +111,6 @@ shoal_status fsdp_prefetch_backward(struct fsdp_unit *unit)
     return place > 0 ? prefetch(context->passes.order.units[place - 1], FSDP_PRE_BACKWARD) : SHOAL_OK;
 }
 
-/* The forward passes of this step are over: the next step is compared with them. */
 void fsdp_order_keep(struct fsdp_context *context)
 {
     struct fsdp_unit **list = context->passes.last_forwards.units;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is done once, before the first forward pass: layouts, dtypes and lanes of neighbours. */
+/* Prepares units once, before the first forward pass: layouts, dtypes, and lanes of neighbours. */
 #include "parallel/fsdp/engine/prepare.h"
 
 #include "base/error.h"
@@ -14,7 +14,7 @@
 #include "tensor/dtype.h"
 #include "transport/purpose.h"
 
-/* Fewer neighbours than one or as many as shards are what the other words mean. */
+/* SHOAL_RESHARD_PARTLY over one rank means never; over as many ranks as there are shards it means always. */
 shoal_reshard fsdp_effective_reshard(const struct fsdp_unit *unit, shoal_reshard wanted)
 {
     int n_shards = unit->context->mesh.n_shards;
@@ -33,7 +33,7 @@ shoal_reshard fsdp_effective_reshard(const struct fsdp_unit *unit, shoal_reshard
 static shoal_status choose_dtypes(struct fsdp_unit *unit)
 {
     const struct fsdp_param *first = NULL;
-    const struct fsdp_param *floating = NULL; /* frozen ones may get gradients later */
+    const struct fsdp_param *floating = NULL; /* if all are frozen: one of them may get a gradient later */
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
         bool is_cast = unit->config.param_dtype != 0 && shoal_dtype_is_floating(param->dtype);
@@ -67,7 +67,7 @@ static void lay_out(struct fsdp_unit *unit)
     }
 }
 
-/* Windows over so many neighbours, for all units that stay over as many. */
+/* Finds or makes the pool of windows over `n_ranks` neighbours, which all units with this number share. */
 static shoal_status need_kept(struct fsdp_context *context, int n_ranks, struct fsdp_kept **kept_out)
 {
     shoal_group *neighbours;
@@ -108,7 +108,7 @@ static shoal_status prepare_kept(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* Room for what is said of a reduction (purpose.c). */
+/* Makes memory for the purposes of the unit's reductions (purpose.c). */
 static shoal_status need_reduced_set(struct fsdp_unit *unit)
 {
     if (!unit->grads.purpose_details) {

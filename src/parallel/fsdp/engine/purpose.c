@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What calls on lanes are for, in numbers that are compared and words that are shown. */
+/* Writes the purposes of FSDP's collectives: numbers that ranks compare, and words for error texts. */
 #include "parallel/fsdp/engine/purpose.h"
 
 #include <string.h>
@@ -49,7 +49,8 @@ static const struct setting {
                 {SETTING_CUSTOM, " by a custom call"},
                 {SETTING_ADDS, " onto gradients that were not cleared"}};
 
-/* With the explicit calls, where gradients of all parameters are cleared together. */
+/* Whether the reduced gradients are added to gradients that the program has not cleared. Only told with the explicit
+   calls, where one call clears the gradients of all parameters. */
 static bool adds_to_gradients(const struct fsdp_unit *unit)
 {
     bool adds = false;
@@ -69,7 +70,7 @@ static uint32_t settings_of(const struct fsdp_unit *unit)
     return bits | (unit->hooks.reduce_scatter.call ? SETTING_CUSTOM : 0);
 }
 
-/* Behind settings, in the argument of a purpose. */
+/* The part of a purpose's argument above the bits of settings: how many newer forward passes are pending. */
 static uint32_t newer_forwards(const struct fsdp_context *context)
 {
     return (uint32_t)context->backward.n_newer << 8;
@@ -102,7 +103,8 @@ static void write_words(const struct fsdp_unit *unit, uint32_t bits, char *words
     }
 }
 
-/* Those that take part, a bit each. Nothing for all of them: the usual case. */
+/* Writes which parameters take part, as one bit each, and returns how many numbers that are. Returns 0 in the usual
+   case that all take part. */
 static size_t list_set(const struct fsdp_unit *unit, int64_t *set)
 {
     size_t n_words = (unit->n_params + 63) / 64;
@@ -157,7 +159,7 @@ static bool reduces(const struct fsdp_context *context, bool over_replicas)
     return false;
 }
 
-/* What the backward pass does with gradients, of which ranks must be of one mind. */
+/* What the backward pass does with gradients. It must be the same on all ranks. */
 enum {
     PASS_KEEPS = 1,
     PASS_KEEPS_OVER_REPLICAS = 2,

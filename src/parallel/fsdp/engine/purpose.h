@@ -17,7 +17,7 @@ struct purpose fsdp_reduction_purpose(struct fsdp_unit *unit, enum purpose_id id
 /* The purpose of a call on a whole context, or on its parameters. */
 struct purpose fsdp_context_purpose(const struct fsdp_context *context, enum purpose_id id);
 
-/* A purpose as it is compared between replicas. */
+/* Changes a purpose to the form that replicas compare: it gets their number of the model (replica_root). */
 struct purpose fsdp_replica_purpose(const struct fsdp_mesh *mesh, struct purpose purpose);
 
 /* The purpose of a mark between passes. It includes what kind of pass the mark belongs to. The purpose points

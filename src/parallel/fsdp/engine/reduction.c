@@ -31,7 +31,7 @@
 
 /* Starting ----------------------------------------------------------------------------------------------- */
 
-/* Places in the buffer must not change under a reduction that is still on its way. */
+/* Places in the buffer must not change while a reduction of the unit is in flight. */
 static shoal_status settle_reductions(struct fsdp_unit *unit)
 {
     return fsdp_unit_is_reducing(unit) ? fsdp_drain(unit->context, 0) : SHOAL_OK;
@@ -52,7 +52,7 @@ shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* What kernels could not write in place; `is_new`: and have written since the last time. */
+/* Puts gradients that kernels could not write in the buffer there. `is_new`: kernels wrote some since the last time. */
 static shoal_status collect_grads(struct fsdp_unit *unit, bool is_new)
 {
     if (unit->watch) {
@@ -109,7 +109,8 @@ static void add_reduction(struct fsdp_unit *unit, const struct fsdp_reduction *r
     fsdp_unit_forget_buffer(unit);
 }
 
-/* A hook sees the results of all parameters in one piece, and zeros between them. With one shard they lie so anyway. */
+/* A hook gets the results of all parameters in one piece, with zeros between them. With one shard they lie in the
+   buffer like this anyway. */
 static shoal_status need_output(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
@@ -166,7 +167,7 @@ static shoal_status wait_for_work(struct fsdp_reduction *reduction)
     return fsdp_tell_reduction(reduction->unit, status);
 }
 
-/* Whatever became of it, its buffer is free: which buffers are must not differ between ranks. */
+/* Gives the buffer back, even if the reduction failed: ranks must not differ in which buffers are free. */
 static void drop_reduction(struct fsdp_reduction *reduction)
 {
     (void)wait_for_work(reduction);
@@ -175,7 +176,7 @@ static void drop_reduction(struct fsdp_reduction *reduction)
     fsdp_pool_give_back(reduction->buffer);
 }
 
-/* Into the gradients of the shards. */
+/* Adds the results to the gradients of the shards, and calls hooks. */
 static shoal_status land(struct fsdp_reduction *reduction)
 {
     struct fsdp_unit *unit = reduction->unit;
@@ -191,7 +192,7 @@ static void remove_first(struct fsdp_context *context)
             context->reductions.n * sizeof context->reductions.items[0]);
 }
 
-/* One that has failed: its gradients are lost, its buffer is not. */
+/* Removes the oldest reduction without landing it: it has failed, or its results are kept for the replicas. */
 static shoal_status drop_first(struct fsdp_context *context, shoal_status status)
 {
     struct fsdp_reduction reduction = context->reductions.items[0];
@@ -207,7 +208,7 @@ static shoal_status land_first(struct fsdp_context *context)
     return land(&reduction);
 }
 
-/* What the hook leaves to be waited for is in reduction->work. */
+/* Runs the all-reduce hook once. The hook may leave work to be waited for in reduction->work. */
 static shoal_status run_hook(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
@@ -252,7 +253,8 @@ static shoal_status end_all_reduces(struct fsdp_context *context)
     return SHOAL_OK;
 }
 
-/* From the shards to the replicas, or to the hook. */
+/* Ends the reduce-scatter, and starts what follows it: the all-reduce over the replicas or, without replicas, the hook.
+   If the replicas are not reduced in this pass, keeps the results for them. */
 static shoal_status carry_on(struct fsdp_reduction *reduction)
 {
     TRY(wait_for_work(reduction));
@@ -270,7 +272,8 @@ static shoal_status carry_on(struct fsdp_reduction *reduction)
     return fsdp_tell_reduction(reduction->unit, fsdp_start_all_reduce(reduction));
 }
 
-/* The oldest reduce-scatter, which is first in the list: its gradients land, are kept, or go on. */
+/* Ends the oldest reduce-scatter, which is first in the list. Its gradients land, unless an all-reduce follows or they
+   are kept for the replicas. */
 static shoal_status end_scatter(struct fsdp_context *context)
 {
     struct fsdp_reduction *first = &context->reductions.items[0];
@@ -290,7 +293,8 @@ static size_t count_scatters(const struct fsdp_context *context)
     return n;
 }
 
-/* While the last of them goes over the replicas, the step goes on. */
+/* Ends reduce-scatters until at most `n_left` are in flight. The all-reduce that follows the last one stays in flight
+   while the step goes on. */
 static shoal_status end_scatters(struct fsdp_context *context, size_t n_left)
 {
     while (count_scatters(context) > n_left) {

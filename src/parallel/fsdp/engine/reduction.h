@@ -14,19 +14,19 @@
 /* A reduction in flight. */
 struct fsdp_reduction {
     struct fsdp_unit *unit;
-    struct fsdp_block *buffer; /* what goes in; and what comes out (fsdp_reduction_output) */
-    char *output;              /* of our own, output_bytes, in one piece for a hook; NULL: in the buffer */
+    struct fsdp_block *buffer; /* holds what is reduced, and the results unless there is an `output` */
+    char *output;              /* output_bytes, for a hook that needs results in one piece; NULL: none */
     shoal_work *work;          /* NULL: nothing to wait for */
     struct fsdp_factors factors;
     bool all_reduces;
-    bool is_all_reduce; /* what the work is: over replicas, or what the hook started */
+    bool is_all_reduce; /* the work is the all-reduce over replicas, or was started by the hook */
     bool was_hooked;
-    char *staged; /* memory of custom_scatter: what goes in, what comes out */
+    char *staged; /* the input of a custom reduce-scatter; NULL: none */
     size_t staged_bytes;
-    char *scattered;
+    char *scattered; /* its result */
     size_t scattered_bytes;
-    shoal_work *compared; /* as in struct fsdp_unit, beside custom_scatter */
-    uint64_t n_gathers;   /* fsdp_count_gathers when this one began */
+    shoal_work *compared; /* a barrier beside a custom reduce-scatter; NULL: none in flight */
+    uint64_t n_gathers;   /* what fsdp_count_gathers returned when this reduction began */
 };
 
 /* Makes memory for the gradients of a backward pass: zeros, or what an earlier one left. Does it once for each pass. */
@@ -38,7 +38,7 @@ shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit);
 shoal_status fsdp_unit_take_cast(struct fsdp_unit *unit);
 /*
  * Call before a backward pass. With SHOAL_SHARDED_STATE, makes what earlier passes left in the buffer the gradients
- * of the tensors. This pass then adds to them there, and the sums are those of gradients that stay on tensors.
+ * of the tensors. This pass then adds to them there, so the sums have the same bits as if gradients stayed on tensors.
  */
 shoal_status fsdp_unit_lend_grads(struct fsdp_unit *unit);
 /* Reduces over the replicas what is kept for them, without new gradients. */

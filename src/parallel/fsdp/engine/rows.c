@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of a gather: from the shards, or from what stayed over neighbours, and into full parameters. */
+/* Packs and unpacks the rows of a gather: rows.h has the layout. */
 #include "parallel/fsdp/engine/rows.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "parallel/fsdp/engine/unit.h"
 #include "tensor/dtype.h"
 
-/* Of shards of several dtypes, so that none lies askew. */
+/* In rows of several dtypes each shard begins at a multiple of this, so that it is aligned for its dtype. */
 #define BYTES_ALIGNMENT 16
 
 static bool is_mixed(const struct fsdp_unit *unit)
@@ -24,7 +24,7 @@ static bool is_mixed(const struct fsdp_unit *unit)
     return false;
 }
 
-/* Elements of a parameter in a row. */
+/* How many elements a parameter has in a row. */
 static size_t count_in_row(const struct fsdp_rows *rows, const struct fsdp_unit *unit,
                            const struct fsdp_param *param)
 {
@@ -70,7 +70,7 @@ void fsdp_rows_pack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, 
     }
 }
 
-/* Rows of a parameter without its padding: a piece of each of the outer dimension. */
+/* Copies shard `w`, without its padding, to its places in the whole: one for each index of the outer dimension. */
 static void unpack_shard(const struct fsdp_param *param, size_t w, const char *from, char *full)
 {
     size_t element_bytes = dtype_bytes(param->compute);
@@ -84,7 +84,7 @@ static void unpack_shard(const struct fsdp_param *param, size_t w, const char *f
     }
 }
 
-/* Slices of the whole as it lies. */
+/* Copies the slice that neighbour `w` kept, which is a contiguous range of the whole, to its place. */
 static void unpack_kept(const struct fsdp_param *param, size_t w, size_t length, const char *from, char *full)
 {
     size_t element_bytes = dtype_bytes(param->compute);

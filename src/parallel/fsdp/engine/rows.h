@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The layout in which full parameters are sent when they are not written into a window: [ranks, bytes]. The row of a
- * rank is its shard of every parameter, padded, in the dtype of compute. If all have one dtype, the shards lie one
- * after the other; if not, they are bytes, and each shard begins at a multiple of 16. A unit that stayed sharded
- * over neighbours sends the slices that it kept.
+ * rank is its shard of every parameter, padded, in the dtype of compute. If all parameters have one dtype, the shards
+ * lie one after the other; if not, a row is sent as bytes, and each shard begins at a multiple of 16. In a unit that
+ * stayed sharded over neighbours, a row is the slices that a rank kept.
  */
 #ifndef PARALLEL_FSDP_ENGINE_ROWS_H
 #define PARALLEL_FSDP_ENGINE_ROWS_H
@@ -17,9 +17,9 @@
 struct fsdp_rows {
     shoal_group *group;
     size_t n_rows;
-    size_t mine;
+    size_t mine; /* the number of this rank's row */
     bool is_kept;
-    bool is_mixed; /* parameters of several dtypes: bytes */
+    bool is_mixed; /* parameters have several dtypes: rows are bytes */
     shoal_dtype dtype;
     size_t bytes; /* of a row */
 };

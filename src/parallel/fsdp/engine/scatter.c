@@ -28,7 +28,8 @@ char *fsdp_reduction_output(const struct fsdp_reduction *reduction, const struct
                                    (size_t)unit->context->mesh.shard * block_bytes;
 }
 
-/* From the regions to the results, or, over the replicas, the results alone. */
+/* Lists what is reduced: for the reduce-scatter from regions of the buffer to results, for the all-reduce the results
+   in place. */
 static shoal_status list_parts(const struct fsdp_reduction *reduction, bool is_scatter,
                                shoal_part **parts_out, size_t *n_parts_out)
 {
@@ -102,7 +103,7 @@ static size_t count_scattered(const struct fsdp_unit *unit)
     return count;
 }
 
-/* From a region for each parameter to a row for each rank. */
+/* Copies gradients from the buffer, which has a region for each parameter, to rows, one for each rank. */
 static void pack_blocks(const struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
@@ -119,7 +120,7 @@ static void pack_blocks(const struct fsdp_reduction *reduction)
     }
 }
 
-/* The input and what comes out lie in one piece each. */
+/* The input and the result of a custom reduce-scatter each lie in one piece. */
 static shoal_status start_custom(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;

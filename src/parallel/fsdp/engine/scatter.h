@@ -12,8 +12,8 @@ char *fsdp_reduction_output(const struct fsdp_reduction *reduction, const struct
 
 /*
  * fsdp_start_scatter starts the reduce-scatter from the buffer, as reduction->work. When that has ended well,
- * fsdp_end_scatter puts the results into the output; otherwise call fsdp_drop_scatter. Both give back memory of the
- * object.
+ * fsdp_end_scatter puts the results into the output; otherwise call fsdp_drop_scatter. Both release memory that the
+ * program's object allocated.
  */
 shoal_status fsdp_start_scatter(struct fsdp_reduction *reduction);
 void fsdp_end_scatter(struct fsdp_reduction *reduction);

@@ -77,13 +77,13 @@ shoal_status fsdp_end_forwards(struct fsdp_context *context, size_t n_order)
         if (unit->prefetch.n_order == 0) {
             unit->phase = FSDP_IDLE;
             bool stays = fsdp_unit_stays(unit) && !unit->gather.is_pending;
-            TRY(stays ? SHOAL_OK : fsdp_unit_give_up(unit)); /* also what was gathered ahead, and not used */
+            TRY(stays ? SHOAL_OK : fsdp_unit_give_up(unit)); /* also if it was gathered ahead and not used */
         }
     }
     return SHOAL_OK;
 }
 
-/* Waits for a gather that was not used, because its memory could be used again too early otherwise. */
+/* Waits for a gather that nobody used. Otherwise its memory could be given to another unit too early. */
 static shoal_status settle_unit(struct fsdp_unit *unit)
 {
     bool reshards = unit->gather.is_pending || unit->config.reshard_after_backward;
@@ -147,7 +147,7 @@ static shoal_status end_units(struct fsdp_context *context)
 
 shoal_status fsdp_end_backward(struct fsdp_context *context)
 {
-    TRY(fsdp_mark_forwards(context)); /* if no unit had a backward pass here */
+    TRY(fsdp_mark_forwards(context)); /* does something only if no unit had a backward pass on this rank */
     TRY(end_units(context));
     TRY(fsdp_mark_gathers(context));
     TRY(fsdp_end_mark(context));

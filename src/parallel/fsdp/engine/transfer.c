@@ -183,7 +183,7 @@ static shoal_status begin_staging(const struct fsdp_array *array, const struct f
 
 /* Broadcasting ------------------------------------------------------------------------------------------- */
 
-/* Inside the source's replica. */
+/* Gives the ranks of the source's replica their shards. */
 static shoal_status scatter(const struct fsdp_array *array, const struct fsdp_mesh *mesh, const void *full,
                             const struct staging *staging, int source)
 {
@@ -191,7 +191,7 @@ static shoal_status scatter(const struct fsdp_array *array, const struct fsdp_me
         fsdp_array_load(array, full);
         return SHOAL_OK;
     }
-    if (staging->blocks && fsdp_mesh_is_rank(mesh, source)) { /* only this rank has the whole */
+    if (staging->blocks && fsdp_mesh_is_rank(mesh, source)) { /* only the source has the whole */
         memset(staging->blocks, 0, fsdp_array_blocks_bytes(array, mesh));
         copy_blocks(array, mesh->n_shards, staging->blocks, (char *)(uintptr_t)full, true);
     }
@@ -235,10 +235,10 @@ shoal_status fsdp_array_broadcast(const struct fsdp_array *array, const struct f
 
 /* Gathering ---------------------------------------------------------------------------------------------- */
 
-/* Instead of the rank that gets the whole: every rank does. */
+/* Passed as `root` if every rank gets the whole. */
 #define ALL_RANKS (-1)
 
-/* Inside a replica. */
+/* Gathers the shards of one replica on `root`, or on all its ranks. */
 static shoal_status gather_blocks(const struct fsdp_array *array, const struct fsdp_mesh *mesh, void *full,
                                   const struct staging *staging, int root)
 {
@@ -281,7 +281,7 @@ shoal_status fsdp_array_gather_to(const struct fsdp_array *array, const struct f
     return gather(array, mesh, full, root);
 }
 
-/* Of anything -------------------------------------------------------------------------------------------- */
+/* Any bytes ---------------------------------------------------------------------------------------------- */
 
 shoal_status fsdp_mesh_broadcast(const struct fsdp_mesh *mesh, void *data, size_t bytes, int source)
 {

@@ -13,14 +13,14 @@
 
 /* Checks the number of a rank. Ranks of a mesh are counted replica by replica. */
 shoal_status fsdp_check_rank(const struct fsdp_mesh *mesh, const char *what, int rank);
-/* fsdp_check_full: there is memory for a whole array, as every rank needs. The second call: `rank` exists and
-   has memory. */
+/* fsdp_check_full: `full` is given, as in calls in which every rank needs the whole. fsdp_check_root: `rank` exists;
+   on that rank, `full` is given. */
 shoal_status fsdp_check_full(const struct fsdp_param *param, const void *full);
 shoal_status fsdp_check_root(const struct fsdp_mesh *mesh, const struct fsdp_param *param, const char *what,
                              int rank, const void *full);
 bool fsdp_mesh_is_rank(const struct fsdp_mesh *mesh, int rank);
 
-/* How a parameter is cut, for programs. `unit` is the number of its unit, or -1. */
+/* Describes how a parameter is cut. `unit` is the number of its unit, or -1. */
 shoal_shard_layout fsdp_layout_of(const struct fsdp_param *param, const struct fsdp_mesh *mesh, int unit);
 
 /* Checks indices of the dimension that is cut. If they are out of range, SHOAL_ERR_INVALID with `call` in front. */
@@ -36,7 +36,8 @@ size_t fsdp_array_blocks_bytes(const struct fsdp_array *array, const struct fsdp
 /* Cuts the whole array of the source, and gives every rank its part. */
 shoal_status fsdp_array_broadcast(const struct fsdp_array *array, const struct fsdp_mesh *mesh,
                                   const void *full, int source);
-/* The same for the values of a parameter. The source passes memory for the blocks; no other is needed. */
+/* fsdp_array_broadcast for the values of a parameter. The source passes memory of fsdp_array_blocks_bytes; no
+   other memory is needed. */
 shoal_status fsdp_param_broadcast(const struct fsdp_param *param, const struct fsdp_mesh *mesh,
                                   const void *full, char *blocks, int source);
 /* Gathers the whole array on every rank, within each replica. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What calls on a context do differently with explicit calls (explicit/) and with modules (module/). */
+/* How calls on a context differ between the explicit calls (explicit/) and modules (module/). */
 #ifndef PARALLEL_FSDP_ENGINE_WAY_H
 #define PARALLEL_FSDP_ENGINE_WAY_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shoal_fully_shard_broadcast_all: a whole module, from one rank. */
+/* shoal_fully_shard_broadcast_all: sends the values of a whole module from one rank to all. */
 #include <string.h>
 
 #include "base/error.h"
@@ -17,15 +17,15 @@
 #include "device/device.h"
 #include "tensor/tensor.h"
 
-/* A broadcast of everything, and the walks that look before and then do it. */
+/* The state of a broadcast. One walk over the module checks all entries, a second one sends them. */
 struct sender {
     const char *call;
     shoal_module *module;
     const struct fsdp_mesh *mesh;
-    const shoal_module *whole; /* on the root */
+    const shoal_module *whole; /* used on the root only */
     int root;
     bool is_root;
-    size_t blocks_bytes; /* of the largest parameter */
+    size_t blocks_bytes; /* fsdp_array_blocks_bytes of the largest parameter */
     char *blocks;
 };
 
@@ -35,7 +35,7 @@ static shoal_tensor *find_whole(const struct sender *sender, const shoal_module_
                                                 : shoal_module_find_buffer(sender->whole, entry->path);
 }
 
-/* The sharded parameter in the place; NULL: it is not sharded, or a buffer. */
+/* Finds the sharded parameter in a place; NULL: the entry is a buffer, or a parameter that is not sharded. */
 static shoal_status find_entry(const struct sender *sender, const shoal_module_entry *entry,
                                shoal_fsdp_param **found_out)
 {
@@ -49,14 +49,14 @@ static struct fsdp_param *param_of(const shoal_fsdp_param *found)
     return found ? &found->unit->params[found->index] : NULL;
 }
 
-/* What the root has under the same path fits. */
+/* Checks that the root's whole module has a tensor of the same dtype and shape under the entry's path. */
 static shoal_status check_whole(const struct sender *sender, const shoal_module_entry *entry,
                                 const struct fsdp_param *param)
 {
     const struct layout *layout = &entry->tensor->layout;
     int n_dims = param ? param->n_dims : layout->n_dims;
     const int64_t *shape = param ? param->shape : layout->shape;
-    /* In the place may be what was gathered, of another dtype. */
+    /* The tensor in the place may be the gathered one, which can have another dtype. */
     shoal_dtype dtype = param ? param->dtype : entry->tensor->dtype;
     const shoal_tensor *whole = find_whole(sender, entry);
     if (!whole) {
@@ -100,7 +100,7 @@ static shoal_status look_at_entry(void *context, const shoal_module_entry *entry
     return sender->is_root ? check_whole(sender, entry, param_of(found)) : SHOAL_OK;
 }
 
-/* Parameters that are not sharded, and buffers. */
+/* Broadcasts a buffer, or a parameter that is not sharded. */
 static shoal_status send_bytes(const struct sender *sender, shoal_tensor *tensor, const void *values)
 {
     void *data;
@@ -131,7 +131,7 @@ static shoal_status send_entry(void *context, const shoal_module_entry *entry, s
     return SHOAL_OK;
 }
 
-/* All that can fail on one rank alone comes before anything is sent. */
+/* Does everything that can fail on one rank alone, before anything is sent. */
 static shoal_status prepare_sender(struct sender *sender)
 {
     if (sender->is_root && !sender->whole) {

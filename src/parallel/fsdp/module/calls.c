@@ -232,7 +232,7 @@ static shoal_status begin_root(struct fsdp_wrapper *wrapper)
     return SHOAL_OK;
 }
 
-/* A forward pass inside a backward pass belongs to that: nothing is given up, and its order is not recorded. */
+/* A forward pass inside a backward pass is part of that pass: nothing is given up, and its order is not recorded. */
 static shoal_status begin_call(struct fsdp_wrapper *wrapper, bool is_in_backward)
 {
     struct fsdp_root *root = wrapper->root;
@@ -268,7 +268,7 @@ static void note_run(struct fsdp_wrapper *wrapper, const shoal_module *module)
     }
 }
 
-/* The record keeps the root as long as it can be walked back. */
+/* Adds the hook for the end of the module's backward pass. The record keeps the root while that can still run. */
 static shoal_status watch_inputs(struct fsdp_wrapper *wrapper, const shoal_forward_call *call)
 {
     const struct identity_hook hook = {

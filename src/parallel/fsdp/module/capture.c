@@ -20,18 +20,17 @@
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
-/* All units under a root. What was recorded may outlive the capture, and keeps this. */
+/* The state of a capture for all units under a root. Hooks in the record may outlive the capture, and keep it. */
 struct fsdp_capture {
     struct op_tracer *tracer;
     struct fsdp_root *root;
-    size_t n_references;               /* the capture's, and those of hooks in the record */
+    size_t n_references;               /* one for the capture, and one for each hook in the record */
     bool is_over;                      /* the root may be gone */
-    struct fsdp_wrapper *forward_root; /* these as in struct fsdp_root */
+    struct fsdp_wrapper *forward_root; /* this and the next two: as in struct fsdp_root */
     size_t forward_depth;
     bool is_end_awaited;
-    bool is_backward; /* a backward pass has begun and has not ended */
-    shoal_tensor
-        *begun; /* one reference: the gradient that began the last unit's backward pass; may be NULL */
+    bool is_backward;    /* a backward pass has begun and has not ended */
+    shoal_tensor *begun; /* the gradient that began the last unit's backward pass; one reference, or NULL */
     struct fsdp_captured *units;
     size_t n_units;
 };
@@ -58,7 +57,7 @@ static void let_go(struct fsdp_capture *capture)
     }
 }
 
-/* For hooks of one unit. */
+/* The release function of hooks of a unit. */
 static void let_go_of_unit(void *context)
 {
     const struct fsdp_captured *unit = context;
@@ -68,7 +67,7 @@ static void let_go_of_unit(void *context)
 static void put_back_places(const struct fsdp_captured *unit)
 {
     if (unit->shows_full) {
-        (void)!fsdp_wrapper_show_full(unit->wrapper); /* they are where they were */
+        (void)!fsdp_wrapper_show_full(unit->wrapper); /* cannot fail: the shards are in their places */
     } else {
         fsdp_wrapper_show_shards(unit->wrapper);
     }
@@ -91,7 +90,7 @@ static void end_capture(void *context)
         free_unit(&capture->units[i]);
     }
     root->capture = NULL;
-    fsdp_root_drop_originals(root); /* a model that is only compiled is never called */
+    fsdp_root_drop_originals(root); /* no eager call would, if the model is only compiled */
     capture->is_over = true;
     let_go(capture);
     fsdp_root_let_go(root);
@@ -142,7 +141,7 @@ static shoal_status depend(struct fsdp_root *root, struct op_tracer *tracer)
 
 static shoal_status begin_capture(struct fsdp_root *root, struct op_tracer *tracer)
 {
-    if (shoal_in_backward()) { /* what waits for its end would outlive the capture */
+    if (shoal_in_backward()) { /* the hook for the end of that pass would outlive the capture */
         return error_set(SHOAL_ERR_STATE,
                          "a backward pass is running, and the module is called in a capture inside of it");
     }
@@ -168,7 +167,7 @@ static shoal_status begin_capture(struct fsdp_root *root, struct op_tracer *trac
     return SHOAL_OK;
 }
 
-/* Preparing waits for the other ranks, which may have given up the step. */
+/* Preparing waits for the other ranks. If one of them gives up the step, this fails instead. */
 static shoal_status meet_and_prepare(struct fsdp_wrapper *wrapper)
 {
     const struct fsdp_mesh *mesh = &wrapper->mesh;
@@ -181,7 +180,7 @@ static shoal_status meet_and_prepare(struct fsdp_wrapper *wrapper)
     return status;
 }
 
-/* As by an eager call: collective, and no part of the graph. */
+/* Prepares the wrapper as an eager call would. This is collective, and not part of the graph. */
 static shoal_status prepare(struct fsdp_wrapper *wrapper)
 {
     TRY(shoal_scope_begin());
@@ -197,7 +196,7 @@ static shoal_status prepare(struct fsdp_wrapper *wrapper)
     return shoal_scope_end();
 }
 
-/* Reductions on their way would land in the middle of it. */
+/* Refuses a capture while a backward pass runs or reductions are in flight: these would land in the middle of it. */
 static shoal_status check_root(const struct fsdp_wrapper *wrapper)
 {
     const struct fsdp_root *root = wrapper->root;
@@ -273,7 +272,7 @@ static void end_forward(struct fsdp_captured *unit)
     unit->n_forwards += shoal_scope_has_grad();
 }
 
-/* Unless it stays until shards are written: whole parameters are gathered once in a captured step then. */
+/* Gives up whole parameters, unless they stay from step to step: those are gathered once in a captured step. */
 static void give_up_if_sharded(struct fsdp_captured *unit)
 {
     if (!fsdp_unit_stays(unit->wrapper->unit)) {
@@ -343,14 +342,14 @@ static shoal_status await_end(struct fsdp_capture *capture)
     if (capture->is_end_awaited) {
         return SHOAL_OK;
     }
-    TRY(backward_on_end(end_backward, capture, NULL)); /* it ends inside of the capture */
+    TRY(backward_on_end(end_backward, capture, NULL)); /* the backward pass ends inside the capture */
     capture->is_end_awaited = true;
     capture->is_backward = true;
     return SHOAL_OK;
 }
 
-/* The gather depends on the gradient that began the backward pass of the unit before, as far ahead as the engine
-   prefetches: graph passes can move it up to there. */
+/* The gather depends on the gradient with which the previous unit began its backward pass. Graph passes can move it up
+   to there, which is as far ahead as the engine prefetches. */
 static shoal_status gather_again(struct fsdp_captured *unit, shoal_tensor *gradient)
 {
     shoal_tensor *after = unit->capture->begun ? unit->capture->begun : gradient;
@@ -371,7 +370,7 @@ static shoal_status begin_unit_backward(struct fsdp_captured *unit, shoal_tensor
     unit->phase = FSDP_PRE_BACKWARD;
     TRY(fsdp_captured_set_aside(unit));
     TRY(gather_again(unit, gradient));
-    return fsdp_wrapper_show_full(unit->wrapper); /* functions that are computed again look there */
+    return fsdp_wrapper_show_full(unit->wrapper); /* for functions that are recomputed */
 }
 
 /* The gradient of an output has arrived. */
@@ -404,7 +403,7 @@ static void give_up_changed(struct fsdp_capture *capture)
     }
 }
 
-/* The outermost call of a forward pass. One that failed is over when the next call is not inside its scope. */
+/* Finds out whether this is the outermost call of a forward pass, as begin_root in calls.c does. */
 static void begin_root(struct fsdp_captured *unit)
 {
     struct fsdp_capture *capture = unit->capture;
@@ -434,7 +433,7 @@ static shoal_status begin_call(struct fsdp_captured *unit, bool is_in_backward)
     return SHOAL_OK;
 }
 
-/* A recomputed module is gathered after its inputs, which come after the gradient. */
+/* The gather for a recomputed module comes after the module's inputs, which come after the gradient. */
 static shoal_status gather(struct fsdp_captured *unit, const shoal_forward_call *call)
 {
     shoal_tensor *const *after = call->inputs;
@@ -506,7 +505,7 @@ static void end_root(struct fsdp_capture *capture)
     }
 }
 
-/* Instead of forwards_record (parallel/forwards.h): nobody is there to compare orders with. */
+/* Replaces forwards_record (parallel/forwards.h): in a capture there is no order to compare with other ranks. */
 static shoal_status watch_outputs(struct fsdp_captured *unit, const shoal_forward_call *call)
 {
     for (size_t i = 0; shoal_scope_has_grad() && i < call->n_outputs; i++) {

@@ -16,7 +16,7 @@
 #include "op/tracer.h"
 #include "parallel/fsdp/module/wrapper.h"
 
-/* Modules that were never called are prepared for real, which is collective. */
+/* If the module was never called, prepares it as an eager call would, which is collective. */
 shoal_status fsdp_capture_before_forward(struct fsdp_wrapper *wrapper, struct op_tracer *tracer,
                                          const shoal_forward_call *call);
 shoal_status fsdp_capture_after_forward(struct fsdp_wrapper *wrapper, const shoal_forward_call *call);

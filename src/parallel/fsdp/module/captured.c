@@ -52,7 +52,7 @@ static shoal_status check_settings(const struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* Gradients that wait in the engine's own memory are no tensors. */
+/* Gradients that wait in the engine's own memory cannot be captured, because they are not tensors. */
 static shoal_status check_pending(const struct fsdp_unit *unit)
 {
     bool waits = (unit->grads.buffer && unit->grads.has_accumulated) || unit->grads.has_partial;
@@ -98,7 +98,7 @@ static const struct fsdp_mesh *mesh_of(const struct fsdp_captured *unit)
     return &unit->wrapper->unit->context->mesh;
 }
 
-/* Only dimension 0 may be. */
+/* Whether shards differ in size. Only dimension 0 may be cut like this. */
 static bool is_uneven(const struct fsdp_param *param, const struct fsdp_mesh *mesh)
 {
     return param->chunk * mesh->n_shards != param->size;
@@ -110,7 +110,8 @@ static void release_shard(void *context, void *data)
     shoal_tensor_unref(context);
 }
 
-/* The shard with what is behind it, as large on every rank. It keeps the shard, whose memory this is. */
+/* Makes a tensor over the shard and its padding, which has the same size on every rank. It keeps a reference to the
+   shard, which owns the memory. */
 static shoal_status make_padded(const struct fsdp_tensors *tensors, const struct fsdp_param *param,
                                 shoal_tensor **padded_out)
 {
@@ -148,7 +149,8 @@ static shoal_status need_padded(const struct fsdp_captured *unit, size_t index)
                            unit->wrapper->unit->name, param->name);
 }
 
-/* What a parameter is gathered from. The shard itself is an input of the graph, in the name it has, once it is used. */
+/* Finds what a parameter is gathered from: the padded tensor, if shards differ in size, or the shard itself. The shard
+   becomes an input of the graph, under its name, when it is first used. */
 static shoal_status find_shard(const struct fsdp_captured *unit, size_t index, shoal_tensor **shard_out)
 {
     struct fsdp_captured_param *captured = &unit->params[index];
@@ -203,7 +205,7 @@ static shoal_status gather_params(struct fsdp_captured *unit, shoal_tensor *cons
     return SHOAL_OK;
 }
 
-/* What is called between the two belongs to the unit. */
+/* Ops that are recorded between begin_unit and end_unit belong to the unit. */
 static shoal_status begin_unit(const struct fsdp_captured *unit)
 {
     TRY(shoal_scope_begin());
@@ -257,7 +259,7 @@ bool fsdp_captured_has_gradients(const struct fsdp_captured *unit)
     return has_any;
 }
 
-/* As the engine does: divisors need not be numbers of a half dtype (engine/elements.c). */
+/* Divides half precision in f32, as the engine does (engine/elements.c). */
 static shoal_tensor *divide(shoal_tensor *value, double divisor)
 {
     if (!value || divisor == 1.0) {
@@ -269,7 +271,7 @@ static shoal_tensor *divide(shoal_tensor *value, double divisor)
     return functional_cast(value, dtype);
 }
 
-/* Zeros behind its rows, so that all ranks get as many. */
+/* Appends rows of zeros, so that all ranks get the same number of rows. */
 static shoal_tensor *pad(shoal_tensor *value, const struct fsdp_param *param, const struct fsdp_mesh *mesh)
 {
     int64_t shape[SHOAL_MAX_DIMS];
@@ -282,7 +284,7 @@ static shoal_tensor *pad(shoal_tensor *value, const struct fsdp_param *param, co
     return shoal_cat(rows, 2, param->dim);
 }
 
-/* Over shards and replicas; this rank's part, in the dtype of the shard. */
+/* Reduces a gradient over shards and replicas. Returns this rank's part of it, in the dtype of the shard. */
 static shoal_tensor *reduce_gradient(const struct fsdp_captured *unit, const struct fsdp_param *param,
                                      shoal_tensor *gradient)
 {
@@ -304,13 +306,13 @@ static shoal_tensor *reduce_gradient(const struct fsdp_captured *unit, const str
     if (!is_uneven(param, mesh)) {
         return value;
     }
-    /* In memory of its own, as an eager one and on all ranks alike: compiled steps look at that when they choose a
-       variant. */
+    /* The clone has memory of its own on every rank, like the gradient of an eager step. Compiled steps choose a
+       variant by that. */
     return shoal_clone(param->length < param->chunk ? shoal_narrow(value, param->dim, 0, param->length)
                                                     : value);
 }
 
-/* Added to the gradient of the shard. */
+/* Adds a reduced gradient to the gradient of the shard. */
 static shoal_status land(const struct fsdp_captured *unit, shoal_tensor *sharded, shoal_tensor *value)
 {
     struct leaf *leaf = leaf_of(sharded);
@@ -341,7 +343,7 @@ shoal_status fsdp_captured_set_aside(const struct fsdp_captured *unit)
     return SHOAL_OK;
 }
 
-/* The sum of what this backward pass and earlier ones gave. NULL: nothing. */
+/* Gives the sum of the gradients of this backward pass and of earlier ones. NULL: there are none. */
 static shoal_status take_gradient(const struct fsdp_captured *unit, size_t index, shoal_tensor **gradient_out)
 {
     struct fsdp_captured_param *param = &unit->params[index];
@@ -371,11 +373,11 @@ static shoal_status reduce_param(const struct fsdp_captured *unit, size_t index)
         return shoal_scope_error();
     }
     TRY(unit->tracer->capture->note_leaf(unit->tracer, tensors->full));
-    TRY(land(unit, tensors->sharded, value)); /* before it is removed: the value may be the gradient itself */
+    TRY(land(unit, tensors->sharded, value)); /* before set_grad: `value` may be this gradient itself */
     return shoal_set_grad(tensors->full, NULL);
 }
 
-/* In the dtype in which they will be reduced, so that no digits are lost. */
+/* Keeps the gradient for a later reduction, in the dtype of the reduction, so that no digits are lost. */
 static shoal_status keep_param(const struct fsdp_captured *unit, size_t index)
 {
     shoal_tensor *full = unit->wrapper->tensors[index].full;

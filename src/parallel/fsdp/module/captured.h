@@ -20,11 +20,10 @@ struct fsdp_capture; /* capture.c: of all units under a root */
 
 /* A parameter. */
 struct fsdp_captured_param {
-    shoal_tensor
-        *padded; /* over the whole buffer of the shard; one reference. NULL: the shard itself will do */
-    shoal_tensor *aside; /* gradients of earlier backward passes, while more arrive; one reference */
-    uint64_t version;    /* of the shard, when it was gathered last; */
-    bool was_gathered;   /* in this capture */
+    shoal_tensor *padded; /* over the shard and its padding, one reference; NULL: the shard is gathered */
+    shoal_tensor *aside;  /* gradients of earlier backward passes, while more arrive; one reference */
+    uint64_t version;     /* the version of the shard when it was gathered last */
+    bool was_gathered;    /* in this capture */
 };
 
 struct fsdp_captured {
@@ -33,7 +32,7 @@ struct fsdp_captured {
     struct op_tracer *tracer;
     enum fsdp_phase phase;
     bool is_gathered;  /* the whole parameters hold something */
-    bool shows_full;   /* what the places of the module tree showed before */
+    bool shows_full;   /* the wrapper's shows_full before the capture, restored at its end */
     size_t n_forwards; /* recorded forward passes whose backward pass is to come */
     size_t n_run;      /* as in the wrapper */
     bool *has_run;

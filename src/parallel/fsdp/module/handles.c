@@ -27,7 +27,7 @@
 
 /* Units -------------------------------------------------------------------------------------------------- */
 
-/* Without the name of a call, like all that begin with find_ here. */
+/* Functions here whose names begin with find_ do not put the name of a call before the error text. */
 static shoal_status find_wrapper(const shoal_module *module, struct fsdp_wrapper **wrapper_out)
 {
     *wrapper_out = module ? fsdp_wrapper_of(module) : NULL;
@@ -68,7 +68,7 @@ struct path_search {
     shoal_fsdp_param *found;
 };
 
-/* The tensor in the place that the path names is one of a unit's. */
+/* Looks for the wanted tensor among those of the entry's unit. */
 static shoal_status search_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
     struct path_search *search = context;
@@ -90,7 +90,7 @@ shoal_status fsdp_find_tensor(shoal_module *module, const shoal_tensor *tensor, 
     return SHOAL_OK;
 }
 
-/* What the path might have been. */
+/* Collects paths that are similar to the wanted one. */
 static shoal_status add_names(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
     (void)next;
@@ -137,7 +137,7 @@ shoal_fsdp_param *shoal_fully_shard_param(shoal_module *module, const char *path
     return param;
 }
 
-/* The place that a walk has come to, and what was found there. */
+/* Looks for the parameter in a place, which is an entry of a walk. */
 struct place_search {
     const shoal_module_entry *wanted;
     shoal_fsdp_param *found;
@@ -230,7 +230,7 @@ static shoal_status check_ended(const shoal_fsdp *fsdp, const char *call)
                : SHOAL_OK;
 }
 
-/* The tensor that is the gradient now, whoever put it there. */
+/* Visits the tensor that is the gradient now, whether the library or the program has put it there. */
 static shoal_status visit_gradient(const char *name, const shoal_tensor *parameter, bool is_written,
                                    clip_visitor visit, void *context)
 {
@@ -269,7 +269,7 @@ static shoal_status drop_gradient(shoal_tensor *tensor)
     return shoal_grad(tensor) ? shoal_set_grad(tensor, NULL) : SHOAL_OK;
 }
 
-/* Of whole parameters, from backward passes that did not reduce or did not end. */
+/* Drops gradients of whole parameters, which backward passes leave that do not reduce, or fail. */
 static shoal_status drop_full_gradients(const struct fsdp_wrapper *wrapper)
 {
     for (size_t k = 0; k < wrapper->n_tensors; k++) {
@@ -286,7 +286,7 @@ static shoal_status zero_grad(shoal_fsdp *fsdp)
         return error_set(SHOAL_ERR_STATE,
                          "zero_grad: a backward pass is running, or has failed (shoal_fsdp_reset)");
     }
-    TRY(fsdp_drain(root->context, 0)); /* or they would land afterwards */
+    TRY(fsdp_drain(root->context, 0)); /* otherwise gradients in flight would land afterwards */
     for (size_t i = 0; i < root->n_wrappers; i++) {
         for (size_t k = 0; k < root->wrappers[i]->n_tensors; k++) {
             TRY(drop_gradient(root->wrappers[i]->tensors[k].sharded));
@@ -297,7 +297,7 @@ static shoal_status zero_grad(shoal_fsdp *fsdp)
     return SHOAL_OK;
 }
 
-/* Another step could only fail again. */
+/* Reports a lane that has failed, because every further step would fail on it. */
 static shoal_status check_lanes(const struct fsdp_mesh *mesh)
 {
     shoal_group *const lanes[] = {mesh->gather, mesh->reduce, mesh->replicate};

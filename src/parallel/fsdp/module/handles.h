@@ -9,7 +9,7 @@
 shoal_status fsdp_find_wrapper(const char *call, const shoal_module *module,
                                struct fsdp_wrapper **wrapper_out);
 
-/* Finds the parameter that a tensor in the tree is, as a shard or as a whole; NULL if it is not sharded. */
+/* Finds the parameter whose shard or whole a tensor in the tree is; NULL if it is not sharded. */
 shoal_status fsdp_find_tensor(shoal_module *module, const shoal_tensor *tensor, shoal_fsdp_param **param_out);
 
 #endif

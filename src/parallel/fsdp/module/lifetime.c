@@ -48,7 +48,7 @@ void fsdp_tensors_free(struct fsdp_tensors *tensors)
     shoal_tensor_unref(tensors->shard_grad);
 }
 
-/* Takes the memory away from full tensors; modules that others still hold show shards. */
+/* Takes the memory away from full tensors, and shows shards in modules that others may still hold. */
 static void give_up_full(const struct fsdp_wrapper *wrapper)
 {
     struct fsdp_unit *unit = wrapper->unit;
@@ -171,7 +171,7 @@ static void keep_reached(struct fsdp_tensors *tensors)
     tensors->n_places = n_left;
 }
 
-/* Only places inside of the modules that are left stay. */
+/* Forgets places that are not inside the remaining modules. */
 static void prune_places(struct fsdp_wrapper *wrapper)
 {
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
@@ -180,8 +180,8 @@ static void prune_places(struct fsdp_wrapper *wrapper)
         }
     }
     for (size_t i = 0; i < wrapper->n_modules; i++) {
-        /* If there is no memory for the walk, places are lost and keep showing shards. A place that is gone is
-           worse. */
+        /* If there is no memory for the walk, places inside this module are forgotten, too, and keep showing shards. To
+           keep a place whose module was freed would be worse. */
         (void)!shoal_module_walk(wrapper->modules[i], SHOAL_WALK_MODULES, mark_places, wrapper);
     }
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
@@ -209,7 +209,8 @@ static void forget_module(struct fsdp_wrapper *wrapper, const shoal_module *modu
     prune_places(wrapper);
 }
 
-/* The record keeps the root: its backward pass can run, but no module under it can be called any more. */
+/* The root's module was freed, but recorded forward passes keep the root: their backward pass can run, but no module
+   under the root can be called any more. */
 static void leave_gone_root(struct fsdp_root *root)
 {
     root->is_gone = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Names of units and parameters: paths from the root, instead of what modules were called when they were sharded. */
+/* Renames units and parameters to their paths from the root. Until then, a unit has the name of its module's type, and
+   a parameter its path from the module that was sharded. */
 #include "parallel/fsdp/module/names.h"
 
 #include <stdio.h>
@@ -22,7 +23,7 @@ static shoal_status replace_name(char **name, const char *first, const char *sep
     return SHOAL_OK;
 }
 
-/* Of several modules all are named. */
+/* A unit of several modules gets the paths of all of them. */
 static shoal_status name_unit(struct fsdp_wrapper *wrapper, const char *path)
 {
     char **name = &wrapper->unit->name;

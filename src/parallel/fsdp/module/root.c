@@ -24,7 +24,7 @@
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
-/* What was begun is undone: units go back to their wrappers. */
+/* Frees the root, which may be only partly made. Units go back to their wrappers. */
 static void undo_root(struct fsdp_root *root)
 {
     for (size_t i = 0; i < root->n_wrappers; i++) {
@@ -48,17 +48,18 @@ static void undo_root(struct fsdp_root *root)
     mem_free(root);
 }
 
-/* Or was something in it only gathered by hand? */
+/* Whether a module under the root was called. If not, the root was made for another reason: because something was
+   gathered by hand, for example. */
 static bool was_called(const struct fsdp_root *root)
 {
     return root->context->passes.forwards.capacity > 0 || root->context->passes.last_forwards.capacity > 0;
 }
 
-/* It turns out to be inside of another one. */
+/* The module of this root turned out to be inside another sharded module, so it is not a root. */
 static shoal_status give_up_root(struct fsdp_root *root)
 {
     TRY(fsdp_context_check(root->context));
-    TRY(fsdp_reset(root->context)); /* what was gathered */
+    TRY(fsdp_reset(root->context)); /* gives up what was gathered */
     undo_root(root);
     return SHOAL_OK;
 }
@@ -96,7 +97,7 @@ static bool is_same_mesh(const struct fsdp_mesh *a, const struct fsdp_mesh *b)
     return a->gather == b->gather && a->replicate == b->replicate && a->n_shards == b->n_shards;
 }
 
-/* One parameter in two units would be trained twice. */
+/* Refuses a parameter that two units share: it would be trained twice. */
 static shoal_status check_tied(const struct fsdp_root *root, const struct fsdp_wrapper *wrapper)
 {
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
@@ -144,7 +145,7 @@ static shoal_status check_all_values(const struct fsdp_root *root)
                            "no values yet");
 }
 
-/* Without memory until something is gathered. */
+/* Makes the full tensor. It has no memory until the unit is gathered. */
 static shoal_status make_full(struct fsdp_tensors *tensors, const struct fsdp_param *param)
 {
     struct storage *storage;

@@ -8,10 +8,10 @@
 /* Call at the first forward pass: makes the wrapper a root, unless it has one. */
 shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper);
 
-/* Drops the caller's original parameters. Afterwards nothing can be tied to them any more. */
+/* Drops the program's original parameters, which were kept to find parameters that two units share (check_tied). */
 void fsdp_root_drop_originals(struct fsdp_root *root);
 
-/* Forgets which modules are being called. */
+/* Forgets which modules are being called, for example after a failed forward pass. */
 void fsdp_root_forget_calls(struct fsdp_root *root);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The modules that are given to be one unit: whether they can be, and which of them count. */
+/* Checks and selects the modules that become one unit. */
 #include "parallel/fsdp/module/select.h"
 
 #include <stdio.h>
@@ -43,7 +43,7 @@ shoal_status fsdp_check_modules(shoal_module *const *modules, size_t n_modules)
     return SHOAL_OK;
 }
 
-/* A walk through one of them, which looks for the others. */
+/* A walk through `outer` that looks for the other modules. */
 struct inside_search {
     shoal_module *const *modules;
     size_t n_modules;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sharding: which parameters a unit takes from the module tree. */
+/* Makes wrappers: takes the parameters of a unit from the module tree. */
 #include "parallel/fsdp/module/sharding.h"
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ static void leave_seat(void *value)
     fsdp_wrapper_leave(value);
 }
 
-/* Units of the module on the seat, and of the modules inside. */
+/* A visit of the units of a module and of all modules inside it. */
 struct deep_visit {
     fsdp_unit_visitor visit;
     void *context;
@@ -65,7 +65,7 @@ static shoal_status visit_inside(void *owner, fsdp_unit_visitor visit, void *con
     return shoal_module_walk(seat->module, SHOAL_WALK_MODULES, visit_entry, &deep);
 }
 
-/* The module has the wrapper from now on. */
+/* Gives the wrapper to one of its modules, which holds it from now on. */
 static shoal_status take_seat(struct fsdp_wrapper *wrapper, size_t index)
 {
     struct fsdp_seat *seat = &wrapper->seats[index];
@@ -193,7 +193,7 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
         return collect_parameter(collector, entry);
     }
     if (claim_is_taken(entry->module)) {
-        *next = SHOAL_WALK_SKIP; /* it has taken its own */
+        *next = SHOAL_WALK_SKIP; /* its parameters have been taken by FSDP or DDP */
     }
     return SHOAL_OK;
 }
@@ -274,12 +274,12 @@ static void put_back(struct fsdp_wrapper *wrapper)
         fsdp_wrapper_free(wrapper);
         return;
     }
-    for (size_t n = wrapper->n_owners; n > 0; n--) { /* the last one frees it, with the list */
+    for (size_t n = wrapper->n_owners; n > 0; n--) { /* the last one frees the wrapper and its list */
         claim_drop(wrapper->modules[n - 1], CLAIMANT_FSDP);
     }
 }
 
-/* Public calls clear the text of the error that is the reason for this, so it is kept. */
+/* Keeps the text of the error that is the reason for this, because public calls clear it. */
 void fsdp_wrapper_undo(struct fsdp_wrapper *wrapper)
 {
     char reason[ERROR_TEXT_BYTES];
@@ -288,7 +288,8 @@ void fsdp_wrapper_undo(struct fsdp_wrapper *wrapper)
     (void)error_set(SHOAL_OK, "%s", reason);
 }
 
-/* Frees originals that nobody else holds. The others are kept until the first forward pass, which checks for ties. */
+/* Frees originals that nobody else holds. The others are kept until the first forward pass has checked for parameters
+   that two units share (root.c). */
 void fsdp_wrapper_settle(struct fsdp_wrapper *wrapper)
 {
     wrapper->number = fsdp_mesh_next_root(&wrapper->mesh);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shards as tensors, and tensors that somebody put in their place. */
+/* Makes the tensors of shards, and adopts tensors that the program put in their place. */
 #include "parallel/fsdp/module/tensors.h"
 
 #include <string.h>
@@ -23,14 +23,14 @@ static void free_shard(void *context, void *data)
     mem_free(data);
 }
 
-/* Shards, or what was gathered of them. Nobody else's memory is freed so. */
+/* Only the memory of shards and of gathered parameters has one of these deleters. */
 bool fsdp_is_of_unit(const shoal_tensor *tensor)
 {
     const struct memory *memory = tensor->storage->memory;
     return memory && (memory->deleter == free_shard || memory->deleter == fsdp_keep_gathered);
 }
 
-/* A tensor over the shard, which it owns from now on: when making it fails, the shard is gone. */
+/* Makes a tensor over the shard. It owns the shard's memory from now on; if making it fails, the memory is freed. */
 static shoal_status wrap_shard(struct fsdp_param *param, const struct layout *layout,
                                shoal_tensor **tensor_out)
 {
@@ -66,7 +66,6 @@ bool shoal_is_replaced(const shoal_tensor *tensor)
     return tensor && tensor->is_replaced;
 }
 
-/* The shard as a tensor, in the name and with the wish for a gradient of the whole. */
 shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path,
                                int n_shards)
 {
@@ -79,7 +78,6 @@ shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *
                                                   : SHOAL_OK;
 }
 
-/* Without data, zeros that somebody must overwrite. */
 shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param)
 {
     shoal_tensor *original = tensors->original;
@@ -102,8 +100,8 @@ bool fsdp_needs_values(const struct fsdp_tensors *tensors)
 
 /* Replacing ---------------------------------------------------------------------------------------------- */
 
-/* The tensor that somebody put in all places of a shard, if it can be one: of the same shape, with memory of its
-   own. */
+/* Finds the tensor that the program put in all places of a shard. NULL: there is none, or it cannot be the shard, which
+   takes the same shape, contiguous memory, and nothing else in that memory. */
 static shoal_tensor *find_replacement(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
 {
     struct layout layout;
@@ -124,7 +122,8 @@ static shoal_tensor *find_replacement(const struct fsdp_tensors *tensors, const 
     return fits && device_rows[now->storage->device].has_data ? now : NULL;
 }
 
-/* It stays the tensor it is, an optimizer may have it, but over memory that is padded as shards are. */
+/* Makes the program's tensor the shard. It stays the same tensor, because an optimizer may hold it, but its values move
+   to memory that has room for padding. */
 static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_param *param, int n_shards,
                                       shoal_tensor *now)
 {
@@ -151,7 +150,6 @@ static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_
     return SHOAL_OK;
 }
 
-/* Before the first forward pass a program may replace shards: by another dtype, or by ones with values. */
 shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper)
 {
     for (size_t i = 0; i < wrapper->n_tensors; i++) {

@@ -6,7 +6,7 @@
 
 #include "parallel/fsdp/module/wrapper.h"
 
-/* Whether the tensor shows a shard, or what was gathered of one. */
+/* Whether the tensor is a shard, or a whole parameter that was gathered. */
 bool fsdp_is_of_unit(const shoal_tensor *tensor);
 /* Allocates the shard, and copies this rank's part of the original into it; zeros if that has no data. */
 shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param);

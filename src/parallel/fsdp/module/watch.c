@@ -27,7 +27,7 @@
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
-/* Taking turns ------------------------------------------------------------------------------------------- */
+/* Swapping ----------------------------------------------------------------------------------------------- */
 
 static void put_in_places(const struct fsdp_tensors *tensors, shoal_tensor *tensor)
 {
@@ -36,7 +36,7 @@ static void put_in_places(const struct fsdp_tensors *tensors, shoal_tensor *tens
     }
 }
 
-/* The program may have put another tensor in the place, which would be ignored from now on. */
+/* Refuses a tensor that the program has put in the place of the shard, because it would be ignored. */
 static shoal_status check_in_place(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
 {
     const struct fsdp_place *place = tensors->places;
@@ -49,7 +49,7 @@ static shoal_status check_in_place(const struct fsdp_tensors *tensors, const str
                      param->name);
 }
 
-/* A tensor that is frozen loses its gradient, which an earlier backward pass may have left there to be reduced. */
+/* A tensor that is frozen loses its gradient. That is refused if an earlier backward pass left one to be reduced. */
 static shoal_status check_frozen(const struct fsdp_unit *unit, const struct fsdp_tensors *tensors,
                                  const struct fsdp_param *param)
 {
@@ -146,7 +146,7 @@ static shoal_status bind_full(struct fsdp_unit *unit)
 {
     struct fsdp_wrapper *wrapper = unit->owner;
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        TRY(check_frozen(unit, &wrapper->tensors[i], &unit->params[i])); /* since the gather began */
+        TRY(check_frozen(unit, &wrapper->tensors[i], &unit->params[i])); /* again: the gather took time */
     }
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         struct fsdp_tensors *tensors = &wrapper->tensors[i];
@@ -164,7 +164,7 @@ static void hide_full(struct fsdp_unit *unit)
     fsdp_wrapper_show_shards(wrapper);
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         shoal_status status = storage_release(wrapper->tensors[i].full->storage);
-        (void)status; /* nothing keeps the memory: what is read-only is not exported */
+        (void)status; /* it cannot fail: read-only memory is not exported, so nobody else holds it */
     }
 }
 
@@ -229,7 +229,7 @@ static shoal_status join_buffer(struct fsdp_unit *unit, size_t joining)
     if (!offsets) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    for (size_t i = 0; i < unit->n_params; i++) { /* one that has just joined has nothing there yet */
+    for (size_t i = 0; i < unit->n_params; i++) { /* a parameter that has just joined has no gradient there */
         const struct fsdp_param *param = &unit->params[i];
         offsets[i] = param->is_reduced && !param->is_unset ? param->reduce_offset : SIZE_MAX;
     }
@@ -248,8 +248,8 @@ static shoal_status join_buffer(struct fsdp_unit *unit, size_t joining)
     return status;
 }
 
-/* The first buffer has room for the gradients there are, and those that only other ranks may have. Others join
-   later. */
+/* Chooses the parameters that get a place in the buffer: those with a gradient and, with reduce_unused, those that only
+   other ranks may have a gradient for. If there is a buffer already, others join it. */
 static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wrapper *wrapper, bool *has_any)
 {
     *has_any = false;
@@ -284,7 +284,7 @@ static shoal_status copy_grad(shoal_tensor *grad, shoal_tensor **copy_out)
     return SHOAL_OK;
 }
 
-/* A leaf may keep a view of the gradient it was given, whose memory others may use. */
+/* Gives the leaf a gradient in memory of its own. Autograd may have given it a view of memory that others use. */
 static shoal_status make_own(shoal_tensor *leaf, shoal_tensor *grad)
 {
     shoal_tensor *copy;
@@ -297,7 +297,7 @@ static shoal_status make_own(shoal_tensor *leaf, shoal_tensor *grad)
     return status;
 }
 
-/* Left on the tensor of the whole parameter: in memory that nobody else has. */
+/* Finds a gradient that was left on the tensor of the whole parameter, and moves it to memory that nobody else uses. */
 static shoal_status get_pending(struct fsdp_unit *unit, size_t index, shoal_pending_gradient *pending)
 {
     const struct fsdp_wrapper *wrapper = unit->owner;
@@ -362,7 +362,7 @@ static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, s
     return status;
 }
 
-/* What was lent is in its place already. */
+/* Moves a gradient from its tensor to the buffer. If the buffer's memory was lent to it, it is there already. */
 static shoal_status collect_grad(struct fsdp_unit *unit, size_t index)
 {
     struct fsdp_tensors *tensors = &((struct fsdp_wrapper *)unit->owner)->tensors[index];
@@ -374,7 +374,7 @@ static shoal_status collect_grad(struct fsdp_unit *unit, size_t index)
     }
     if (is_lent) {
         TRY(tensor_wait_readable(grad));
-    } else if (unit->grads.buffer) { /* there is none for parameters without elements alone */
+    } else if (unit->grads.buffer) { /* there is none if no parameter has elements */
         TRY(put_grad(unit, &unit->params[index], grad));
     }
     return shoal_set_grad(tensors->full, NULL);
@@ -395,7 +395,7 @@ static shoal_status collect(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* Whether a gradient is ours; otherwise the program has put its own on the shard. */
+/* Whether the gradient of a shard is the one that the library made. If not, the program has put its own there. */
 static bool is_ours(const struct fsdp_tensors *tensors, const shoal_tensor *grad)
 {
     const shoal_tensor *ours = tensors->shard_grad;
@@ -403,7 +403,7 @@ static bool is_ours(const struct fsdp_tensors *tensors, const shoal_tensor *grad
            grad->layout.offset == ours->layout.offset;
 }
 
-/* The program has kept a gradient that is no longer on the shard: it owns the memory now. */
+/* The program still holds a gradient that it has taken from the shard: its tensor owns the memory from now on. */
 static void give_away(struct fsdp_unit *unit, struct fsdp_tensors *tensors, struct fsdp_param *param)
 {
     fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_GRADIENTS,
@@ -450,7 +450,7 @@ static void free_memory(void *context, void *data)
     mem_free(data);
 }
 
-/* A tensor over the gradient, which owns it from now on. */
+/* Makes a tensor over the gradient of the shard. It owns that memory from now on. */
 static shoal_status make_grad(struct fsdp_tensors *tensors, struct fsdp_param *param)
 {
     struct storage *storage;
@@ -466,7 +466,7 @@ static shoal_status add_unrecorded(shoal_tensor *grad, shoal_tensor *sum)
     return shoal_add_(grad, shoal_to_dtype(sum, grad->dtype)) ? SHOAL_OK : shoal_scope_error();
 }
 
-/* Adds to a gradient of the program, as a leaf without sharding does. */
+/* Adds to a gradient that the program has put on the shard, as a backward pass does without sharding. */
 static shoal_status add_to_other(shoal_tensor *grad, shoal_tensor *sum)
 {
     TRY(shoal_scope_begin());

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Wrappers: what can be asked of one. */
+/* Finds wrappers, and answers questions about them. */
 #include "parallel/fsdp/module/wrapper.h"
 
 #include <string.h>

@@ -27,7 +27,7 @@ struct fsdp_place {
     shoal_module *module; /* borrowed: it holds the wrapper, or is inside one that does */
     char *name;
     size_t index;    /* among the parameters of the module */
-    bool is_reached; /* while it is looked for */
+    bool is_reached; /* used while places are pruned (lifetime.c) */
 };
 
 /* What a module holds that belongs to a wrapper. */
@@ -39,16 +39,17 @@ struct fsdp_seat {
 
 /* The tensors of one parameter; the k-th of these belongs to the k-th parameter of the unit. */
 struct fsdp_tensors {
-    shoal_tensor *original; /* until the second forward pass, if it has other owners: tied to another unit? */
+    shoal_tensor *original; /* NULL: dropped, because ties were checked, or nobody else held it */
     shoal_tensor *sharded;
     shoal_tensor *full;       /* made at the first forward pass */
-    shoal_tensor *shard_grad; /* over the gradient of the shard; made when that is */
-    const struct storage
-        *lent; /* of the full tensor's gradient, while that lies in the unit's buffer; NULL: it does not */
-    bool needs_values; /* it was on the meta device, and nobody has written it yet */
-    uint64_t version;  /* of the sharded tensor, when that was found */
-    uint64_t gathered; /* of the sharded tensor: the one whose values were gathered last */
-    uint64_t counted;  /* of the sharded tensor: the last one that the version of the full tensor counts */
+    shoal_tensor *shard_grad; /* over the gradient of the shard; made when the first one lands */
+    /* The storage of the full tensor's gradient, while that lies in the unit's buffer; NULL: it does not. */
+    const struct storage *lent;
+    bool needs_values; /* the original was on the meta device: see fsdp_needs_values */
+    /* Versions of the sharded tensor: */
+    uint64_t version;  /* when it was made or adopted: a later one means that somebody has written it */
+    uint64_t gathered; /* whose values were gathered last */
+    uint64_t counted;  /* the last one that was counted as a change of the full tensor */
     struct fsdp_place *places;
     size_t n_places;
     size_t capacity;
@@ -57,34 +58,34 @@ struct fsdp_tensors {
 /* What all wrappers under one root share. */
 struct fsdp_root {
     struct fsdp_context *context;
-    shoal_fsdp *handle;             /* what programs hold of the context; NULL: nobody has asked */
+    shoal_fsdp *handle;             /* what programs use the context by; NULL: nobody has asked for it */
     struct fsdp_wrapper **wrappers; /* in the order of a walk */
     size_t n_wrappers;
     size_t capacity;
     bool is_end_awaited;               /* a backward pass is running, or has failed */
     bool is_walking;                   /* a backward pass is running, and its end has not begun */
-    struct fsdp_wrapper *forward_root; /* the outermost that is being called; NULL: none */
-    size_t forward_depth;              /* of scopes, in that call */
-    size_t n_order;                    /* of the context, when that call began */
-    bool has_originals;                /* of parameters: until the first call */
+    struct fsdp_wrapper *forward_root; /* the outermost wrapper that is being called; NULL: none */
+    size_t forward_depth;              /* the depth of scopes when that call began */
+    size_t n_order;                    /* passes.order.n of the context when that call began */
+    bool has_originals;                /* of parameters: until the second call of a module under the root */
     size_t n_records; /* hooks of forward passes and of a running backward pass: they keep the wrappers */
-    bool is_gone;     /* its module is: what was recorded can be walked back, and that is all */
-    struct fsdp_capture *capture;     /* that runs and has come here (capture.h); NULL: none */
-    struct op_dependence *dependence; /* of graphs on it; NULL: none was captured */
+    bool is_gone;     /* its module was freed: only recorded backward passes can still run */
+    struct fsdp_capture *capture; /* the capture that runs modules under the root (capture.h); NULL: none */
+    struct op_dependence *dependence; /* by which graphs depend on the root; NULL: none was captured */
 };
 
 struct fsdp_wrapper {
-    struct owned owned; /* first: the world's list, which tells of its end */
-    bool is_closed;     /* the world is: shards can be read, and that is all */
-    size_t n_owners;    /* the modules that have it; 0: what was recorded keeps it */
+    struct owned owned; /* first: an entry of the world's list, by which it tells of its end */
+    bool is_closed;     /* the world was closed: only shards can be read */
+    size_t n_owners;    /* how many modules hold it; 0: only recorded forward passes keep it */
     struct fsdp_seat *seats;
     shoal_module **modules;
     shoal_module_hook **hooks; /* one on each; NULL: not yet */
     size_t n_modules;
-    bool *has_run; /* which of them, in this forward pass */
+    bool *has_run; /* which of the modules have run in this forward pass */
     size_t n_run;
     struct fsdp_unit *unit;
-    uint32_t number; /* which of those made on the group this is: part of what ranks compare */
+    uint32_t number; /* its number among wrappers and contexts made on the group; ranks compare it */
     struct fsdp_mesh mesh;
     struct fsdp_tensors *tensors;
     size_t n_tensors;
@@ -94,9 +95,9 @@ struct fsdp_wrapper {
     int forward_prefetch;
     int max_reduces;
     bool shows_full;        /* the full tensors are in the places */
-    bool is_named;          /* by its path from the root */
+    bool is_named;          /* the unit is named by its path from the root */
     struct fsdp_root *root; /* NULL before the first forward pass */
-    bool is_root;           /* and owns it */
+    bool is_root;           /* this wrapper owns the root */
     struct forward_list forwards;
     struct fsdp_captured *captured; /* its part of root->capture; NULL: none runs */
 };
@@ -105,11 +106,11 @@ struct fsdp_wrapper {
 const struct fsdp_seat *fsdp_seat_of(const shoal_module *module);
 struct fsdp_wrapper *fsdp_wrapper_of(const shoal_module *module);
 
-/* The deleter of memory that full tensors show. It frees nothing: the memory is not theirs. Such memory is
-   recognized by it. */
+/* The deleter of the memory of full tensors. It frees nothing, because the unit owns that memory. fsdp_is_of_unit
+   recognizes full tensors by it. */
 void fsdp_keep_gathered(void *context, void *data);
 
-/* Finds what was made of a whole parameter; NULL: it does not belong to the wrapper. */
+/* Finds the tensors that were made of a whole parameter; NULL: it does not belong to the wrapper. */
 struct fsdp_tensors *fsdp_find_tensors(const struct fsdp_wrapper *wrapper, const shoal_tensor *original);
 
 /* Forgets which of its modules have run. */
@@ -118,7 +119,7 @@ void fsdp_wrapper_clear_run(struct fsdp_wrapper *wrapper);
 /* SHOAL_ERR_STATE once the world is closed. */
 shoal_status fsdp_wrapper_check(const struct fsdp_wrapper *wrapper);
 
-/* For errors and events. */
+/* The name of the unit, for error texts. */
 const char *fsdp_wrapper_name(const struct fsdp_wrapper *wrapper);
 
 #endif
