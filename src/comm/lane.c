@@ -29,8 +29,8 @@
 #include "comm/recorder.h"
 #include "comm/work.h"
 
-/* A deadline may be computed from a reading of the clock that is this old: 22 us where the counter runs at 3 GHz, 0.5 ms
-   at the 122 MHz of some ARM processors. */
+/* A deadline may be computed from a reading of the clock that is this old: 22 us where the counter runs at 3 GHz, half
+   a millisecond at the 122 MHz of some ARM processors. */
 #define CLOCK_FRESH_TICKS 65536
 
 /* How long lane_free waits for threads that a poisoned channel should have let go at once. */
