@@ -140,7 +140,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save_wait(shoal_checkpo
 
 typedef struct shoal_checkpoint_load_options {
     size_t struct_size; /* sizeof(shoal_checkpoint_load_options) */
-    bool has_step;      /* load the checkpoint of `step`; false: the newest, that of the highest step */
+    bool has_step;      /* load the checkpoint of `step`; false: the newest, which has the highest step */
     int64_t step;
     /* Items that the checkpoint does not have keep their values; false: SHOAL_ERR_INVALID. */
     bool allows_missing;
@@ -151,8 +151,8 @@ typedef struct shoal_checkpoint_load_options {
     bool skips_sums; /* checksums are not checked */
     /* Load only this section, which the list has; NULL: all, and numbers and strings. */
     const char *section;
-    /* What the program will do; `sample` is ignored. Another number of samples in a step than that of the checkpoint
-       is SHOAL_ERR_INVALID, unless allows_other_batch is set. */
+    /* What the program will do; `sample` is ignored. If its number of samples in a step differs from the checkpoint's,
+       that is SHOAL_ERR_INVALID, unless allows_other_batch is set. */
     shoal_checkpoint_progress progress;
     bool allows_other_batch;
     /* If there is no complete checkpoint, the load succeeds and changes nothing, and info_out->step is -1. It is
@@ -190,8 +190,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_load(shoal_group *group
                                                               const shoal_checkpoint_load_options *options,
                                                               shoal_checkpoint_info *info_out);
 
-/* Describes the newest complete checkpoint of a directory, that of the highest step, without loading it. Local. The
-   step is -1 if there is none, also if there is no such directory; for files of another tool it is that of the
+/* Describes the newest complete checkpoint of a directory, which has the highest step, without loading it. Local. The
+   step is -1 if there is none, also if there is no such directory; for files of another tool it is the step in the
    directory's name, or 0. Ranks may see different things; a load with allows_none decides for all. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_newest(const char *directory,
                                                                 shoal_checkpoint_info *info_out);

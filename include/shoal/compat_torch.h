@@ -468,8 +468,8 @@ static inline shoal_tensor *shoal_permute_tensor(shoal_tensor *self, const int64
     return shoal_compat_one("permute_tensor", boxed, 3);
 }
 
-/* Turns shards along gather_dim into shards along shard_dim: the size of gather_dim is multiplied by G, that of
-   shard_dim divided by G. */
+/* Turns shards along gather_dim into shards along shard_dim: the size of gather_dim is multiplied by G, the
+   size of shard_dim is divided by G. */
 static inline shoal_tensor *shoal_shard_dim_alltoall(shoal_tensor *self, int64_t gather_dim,
                                                      int64_t shard_dim, shoal_group *group)
 {
@@ -686,7 +686,8 @@ static inline shoal_tensor *const *shoal_all_gather_inplace(shoal_tensor *const 
 
 /*
  * All-reduces of tensors that lie in symmetric memory of the group (shoal/window.h), at any place in it; other memory
- * is an error. The bits are those of shoal_all_reduce. The library chooses the algorithm, whatever the name says.
+ * is an error. The results have the same bits as shoal_all_reduce. The library chooses the algorithm, whatever the name
+ * says.
  */
 static inline shoal_tensor *shoal_one_shot_all_reduce(shoal_tensor *self, shoal_reduce_op reduce,
                                                       shoal_group *group)

@@ -66,7 +66,8 @@ typedef struct shoal_pass_report {
     size_t struct_size; /* sizeof(shoal_pass_report), set by the caller */
     size_t n_created;   /* nodes made; counted by shoal_graph_run_passes, not by the pass */
     size_t n_erased;    /* nodes erased; counted by shoal_graph_run_passes, too */
-    /* Of the last pass that made any; the passes bucket_* count those of two or more. */
+    /* The number of buckets of the last pass that made any. Passes bucket_* count only buckets of two or more
+       collectives. */
     size_t n_buckets;
 } shoal_pass_report;
 #define SHOAL_PASS_REPORT_INIT SHOAL_SIZED(shoal_pass_report)
@@ -145,8 +146,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_blocks_get(const shoal_graph 
 SHOAL_API void shoal_comm_blocks_free(shoal_comm_block **blocks, size_t n_blocks);
 
 /*
- * Moves nodes, such as those of a block, to one place, where they stand in the order of the array. It checks the whole
- * graph, in n log n time; shoal_node_move_before moves one node without a check.
+ * Moves nodes, such as the nodes of a block, to one place, where they stand in the order of the array. It checks the
+ * whole graph, in n log n time; shoal_node_move_before moves one node without a check.
  *
  * SHOAL_ERR_INVALID, naming two nodes and leaving the graph as it was: the first has to stay before the second. A node
  * stays behind its inputs and before its users; reads and writes of the same memory keep their order; memory in flight
@@ -298,7 +299,7 @@ SHOAL_API void shoal_plan_free(shoal_plan *plan);
 typedef struct shoal_plan_stats {
     size_t struct_size; /* sizeof(shoal_plan_stats), set by the caller */
     size_t n_steps;
-    size_t n_collectives; /* those that are started, and blocking ones */
+    size_t n_collectives; /* started ones and blocking ones together */
     size_t n_blocking;
     uint64_t collective_bytes; /* of the widest buffer of each collective, added up */
     size_t pool_bytes;         /* memory of this rank that steps share */

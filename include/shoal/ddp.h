@@ -35,12 +35,12 @@
  * Ranks: all ranks wrap modules, synchronize and run backward passes alike. Only the number of backward passes without
  * synchronization may differ. Within one backward pass modules and gradients may become ready in any order. If ranks
  * make synchronized backward passes in different orders, through two modules or for two forward passes of one, all
- * ranks get SHOAL_ERR_MISMATCH. A recorded forward pass that is newer than those that a backward pass goes through must
- * exist on all ranks or on none.
+ * ranks get SHOAL_ERR_MISMATCH. If a recorded forward pass is newer than the forward passes that a backward pass
+ * goes through, it must exist on all ranks or on none.
  * Ownership: what is made here belongs to the module and ends with it. A module may be freed between forward and
  * backward pass: what was recorded keeps what it needs, and gradients of the parameters are still averaged.
  * Threads: one at a time.
- * Errors: status and text; in backward, that of shoal_backward.
+ * Errors: status and text; in a backward pass, the status that shoal_backward returns.
  */
 #ifndef SHOAL_DDP_H
 #define SHOAL_DDP_H

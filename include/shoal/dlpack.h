@@ -24,7 +24,7 @@ struct DLManagedTensor;
 /*
  * Makes a tensor over the memory of `managed`: host memory (kDLCPU or kDLCUDAHost), with any strides. Needs an open
  * scope, which owns the tensor. SHOAL_ERR_UNSUPPORTED: memory of another device, a dtype that Shoal does not have, or
- * more than one lane. SHOAL_ERR_INVALID: `managed` is NULL, or its shape and strides are not those of a tensor.
+ * more than one lane. SHOAL_ERR_INVALID: `managed` is NULL, or no tensor can have its shape and strides.
  */
 SHOAL_API shoal_tensor *shoal_from_dlpack(struct DLManagedTensor *managed);
 

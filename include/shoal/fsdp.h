@@ -96,7 +96,7 @@ typedef struct shoal_fsdp_options {
     /* All zeros, as SHOAL_FSDP_OPTIONS_INIT sets them, are the defaults. Ranks compare options at the first forward
        pass. */
     shoal_dtype param_dtype;  /* of whole parameters and their gradients; 0: as parameters are stored */
-    shoal_dtype reduce_dtype; /* in which gradients are summed; 0: that of whole parameters */
+    shoal_dtype reduce_dtype; /* in which gradients are summed; 0: the dtype of whole parameters */
     shoal_reshard reshard;    /* of all units; shoal_fsdp_set_reshard changes it for some */
     int reshard_ranks;        /* with SHOAL_RESHARD_PARTLY: from 1 up; divides the number of shards */
     /* How many units are gathered ahead in the forward pass, in the order of the forward pass before; 0: 1; -1:
@@ -114,7 +114,7 @@ typedef struct shoal_fsdp_options {
 /*
  * Makes a context whose parameters are sharded over the ranks of a group. options may be NULL. Local, but contexts are
  * numbered on their group in the order in which a rank makes them: all ranks make the same contexts in the same order,
- * also those that they do not use. If one rank has made one more, the first pre_forward of any context that comes
+ * even contexts that they do not use. If one rank has made one more, the first pre_forward of any context that comes
  * after it is SHOAL_ERR_MISMATCH ("sharded as number 1 on this group" here, "number 2" there). SHOAL_ERR_INVALID: an
  * option has a value that is not allowed.
  */

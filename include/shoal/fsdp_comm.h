@@ -83,8 +83,8 @@ typedef struct shoal_custom_all_gather {
     /* Gathers `count` elements of each rank into `out`, rank after rank. In place: `in` is out + rank * count. Each
        rank sends its shard of every parameter of the unit, one after the other, in param_dtype or, if that is 0, as
        stored, padded with zeros to the length of the longest shard. If parameters differ in dtype, `dtype` is
-       SHOAL_U8, and each shard begins at a multiple of 16 bytes. `group` is that of the shards, or, with
-       SHOAL_RESHARD_PARTLY in the backward pass, that of the neighbours. */
+       SHOAL_U8, and each shard begins at a multiple of 16 bytes. `group` has the ranks of the shards or,
+       with SHOAL_RESHARD_PARTLY in the backward pass, the neighbours. */
     shoal_status (*call)(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
                          shoal_group *group, shoal_work **work_out);
     void *context; /* given to all three functions */

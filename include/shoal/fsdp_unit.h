@@ -118,7 +118,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reshard_after_backward(sh
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_unshard_in_backward(shoal_fsdp_unit *unit, bool is_on);
 /*
  * Sets whether backward passes reduce gradients. False: they leave the gradients of whole parameters pending on each
- * rank, and the next backward passes add to them. The first backward pass with true reduces them, also those of units
+ * rank, and the next backward passes add to them. The first backward pass with true reduces them, even in units
  * that it does not reach. Use it to accumulate gradients over several backward passes. Gradients are summed: to
  * average k passes, divide the losses by k, or set the divide factor to k times the number of ranks. If reduce_dtype
  * differs from param_dtype, they are summed in reduce_dtype.
@@ -199,9 +199,10 @@ typedef struct shoal_fsdp_shard {
 #define SHOAL_FSDP_SHARD_INIT SHOAL_SIZED(shoal_fsdp_shard)
 
 /*
- * Called for each parameter of the unit when its reduced gradient has been added to that of the shard; so an optimizer
- * can run during the backward pass. Parameters come in the order in which they were added. It is called by whatever
- * call finds the reduction ended: of a later unit, end_backward or synchronize; not for gradients that stay pending.
+ * Called for each parameter of the unit when its reduced gradient has been added to the gradient of the shard, so an
+ * optimizer can run during the backward pass. Parameters come in the order in which they were added. It is called by
+ * whatever call finds the reduction ended: of a later unit, end_backward or synchronize; not for gradients that stay
+ * pending.
  *
  * `shard` is what shoal_fsdp_get_shard gives, and is valid during the call. The hook may write the values of the
  * shard, which the next gather sees, and the gradient. If it sets shard->grad to NULL, the gradient has been used: its
@@ -311,8 +312,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load_array(shoal_fsdp_param *
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast_array(shoal_fsdp_param *param, shoal_dtype dtype,
                                                                    const void *full, void *shard, int root);
 
-/* Pending gradients of one parameter on this rank: those that backward passes did not reduce, because of
-   shoal_fsdp_set_sync or shoal_fsdp_set_all_reduce. */
+/* Pending gradients of one parameter on this rank: backward passes did not reduce them, because of shoal_fsdp_set_sync
+   or shoal_fsdp_set_all_reduce. */
 typedef struct shoal_pending_gradient {
     size_t struct_size; /* sizeof(shoal_pending_gradient) */
     void *full;         /* of the whole parameter, not reduced at all; NULL: none */
@@ -387,8 +388,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp);
 typedef struct shoal_fsdp_memory_amounts {
     /* This rank's part of every parameter, with padding. */
     size_t shards;
-    /* Gradients of shards, gradients that cannot be written where they are reduced, and those that wait for
-       replicas. */
+    /* Gradients of shards, gradients that cannot be written where they are reduced, and gradients that wait to be
+       reduced over the replicas. */
     size_t gradients;
     /* Whole parameters in windows: of each window its bytes divided by the number of ranks over which the unit is
        sharded. */

@@ -109,7 +109,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_add_group(shoal_graph *graph
 
 /*
  * The calls of this part add a node at the insertion point (below; at first the end of the graph). Its name is `name`,
- * with a number added if another node has that name. If `name` is NULL, it is that of the op. node_out may be NULL.
+ * with a number added if another node has that name. If `name` is NULL, the op's name is used. node_out may be NULL.
  */
 
 /* Adds an input of that shape and dtype. */
@@ -191,14 +191,14 @@ SHOAL_API size_t shoal_node_n_users(const shoal_node *node);
 SHOAL_API shoal_node *shoal_node_first_user(const shoal_node *node);
 SHOAL_API shoal_node *shoal_node_next_user(const shoal_node *node, const shoal_node *user);
 /* The value: how many tensors it has (0 for the output), whether they are a list, and tensor number `index`. Tensors
-   are on the meta device, except that of a constant. */
+   are on the meta device, except the tensor of a constant. */
 SHOAL_API size_t shoal_node_n_values(const shoal_node *node);
 SHOAL_API bool shoal_node_is_list(const shoal_node *node);
 SHOAL_API const shoal_tensor *shoal_node_value(const shoal_node *node, size_t index);
 
 /* Changing --------------------------------------------------------------------------------------------- */
 
-/* Replaces the arguments of a call or of the output. The value of the node, and those of its users in turn, are
+/* Replaces the arguments of a call or of the output. The value of the node, the values of its users, and so on, are
    computed again. The node becomes the newest user of its inputs. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_set_args(shoal_node *node, const shoal_arg *args,
                                                             size_t n_args);
@@ -206,8 +206,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_set_args(shoal_node *node, co
 /* Says whether a user takes part in a replacement. */
 typedef bool (*shoal_node_filter)(void *context, shoal_node *user);
 
-/* Makes users of `old` use `other` instead: those for which `filter` returns true, or all if it is NULL. The number of
-   them is given in *n_changed_out, which may be NULL. SHOAL_ERR_INVALID: `other` itself would be among them. */
+/* Makes users of `old` use `other` instead, if `filter` returns true for them or is NULL. Gives the number of changed
+   users in *n_changed_out, which may be NULL. SHOAL_ERR_INVALID: `other` itself would be among them. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_replace(shoal_node *old, shoal_node *other,
                                                            shoal_node_filter filter, void *context,
                                                            size_t *n_changed_out);
@@ -257,8 +257,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_print_dot(const shoal_graph 
                                                               shoal_graph_write write, void *context);
 
 /* Reads a graph from `bytes` bytes of text; no zero is needed at the end. Call shoal_graph_lint afterwards.
-   SHOAL_ERR_INVALID: the text is wrong; the error text has line and column, those of the op if an argument does not fit
-   it. */
+   SHOAL_ERR_INVALID: the text is wrong; the error text has line and column. If an argument does not fit its op, these
+   are the line and column of the op. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_parse(const char *text, size_t bytes,
                                                           shoal_graph **graph_out);
 

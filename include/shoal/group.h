@@ -23,7 +23,7 @@
  * Errors: a wrong argument is reported at once and changes nothing. After a mismatch, a timeout, an abort or the death
  * of a member the group has failed: every call on it returns the first failure's status and text, on every member that
  * can be reached. Other groups go on, with one exception: MPI cannot be used any more after a rank has died, so that
- * all groups that communicate through MPI then fail with SHOAL_ERR_PEER, also those without that rank.
+ * all groups that communicate through MPI then fail with SHOAL_ERR_PEER, even groups without that rank.
  *
  * Each collective comes as a blocking call and as _start, which returns at once and gives a work (shoal/work.h) in
  * *work_out.
@@ -110,7 +110,7 @@ SHOAL_API const char *shoal_group_tag(const shoal_group *group);
 SHOAL_API const char *shoal_group_name(const shoal_group *group);
 SHOAL_API shoal_world *shoal_group_world(const shoal_group *group);
 
-/* Translate a rank of the group to that of the world, and back; -1 for a rank that is not in the group. */
+/* Translate a rank in the group to the rank in the world, and back; -1 for a rank that is not in the group. */
 SHOAL_API int shoal_group_world_rank(const shoal_group *group, int group_rank);
 SHOAL_API int shoal_group_rank_of(const shoal_group *group, int world_rank);
 
@@ -118,15 +118,15 @@ SHOAL_API int shoal_group_rank_of(const shoal_group *group, int world_rank);
 SHOAL_API uint64_t shoal_group_sequence(const shoal_group *group);
 
 /* How many seconds an operation may take; past it the group has failed. Setting it holds for operations that start from
-   now on, also for those of FSDP and DDP on this group. More than 0 and at most 1e9. */
+   now on, including operations of FSDP and DDP on this group. More than 0 and at most 1e9. */
 SHOAL_API double shoal_group_timeout(const shoal_group *group);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_set_timeout(shoal_group *group, double seconds);
 
 /*
- * Fails the group: every operation on it, on all members, ends with SHOAL_ERR_CANCELLED and the reason, those of FSDP
- * and DDP included. Call it from any thread to end a wait that has become pointless. Calls that wait notice it within
- * about 100 ms. Abort itself does not wait: a member that is stopped learns of it when it continues. `reason` may be
- * NULL.
+ * Fails the group: every operation on it, on all members, ends with SHOAL_ERR_CANCELLED and the reason. This
+ * includes operations of FSDP and DDP. Call it from any thread to end a wait that has become pointless. Calls that wait
+ * notice it within about 100 ms. Abort itself does not wait: a member that is stopped learns of it when it continues.
+ * `reason` may be NULL.
  */
 SHOAL_API shoal_status shoal_group_abort(shoal_group *group, const char *reason);
 

@@ -53,8 +53,8 @@ typedef struct shoal_mesh shoal_mesh;
 /*
  * Makes a mesh of the given shape. `ranks` has the world ranks in row-major order, each at most once; NULL stands for
  * 0, 1, 2, ..., as many as the shape needs, which may be fewer than the world has. `device` is a kind of device without
- * an index: "cpu". `names` has n_dims different names, or is NULL. Every rank calls it, also those outside of the mesh
- * if they want to ask for its shape.
+ * an index: "cpu". `names` has n_dims different names, or is NULL. Every rank of the mesh calls it. A rank outside of
+ * the mesh may call it, too, to ask for its shape.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_create(shoal_world *world, const char *device,
                                                           const int *ranks, const int *shape, int n_dims,
@@ -88,7 +88,7 @@ SHOAL_API shoal_world *shoal_mesh_world(const shoal_mesh *mesh);
 /* The name of a dimension. NULL without an error text: dimensions have no names. NULL with one: there is no such
    dimension. */
 SHOAL_API const char *shoal_mesh_dim_name(const shoal_mesh *mesh, int dim);
-/* The number of the dimension with this name; -1: there is none, and the error text lists those that there are. */
+/* The number of the dimension with this name; -1: there is none, and the error text lists the names that there are. */
 SHOAL_API int shoal_mesh_find_dim(const shoal_mesh *mesh, const char *name);
 
 /* Writes the caller's coordinate, n_dims numbers, and returns true. On a rank outside of the mesh it returns false and
@@ -96,8 +96,8 @@ SHOAL_API int shoal_mesh_find_dim(const shoal_mesh *mesh, const char *name);
 SHOAL_API bool shoal_mesh_coordinate(const shoal_mesh *mesh, int *coordinate_out);
 
 /*
- * Writes the world ranks of the mesh, n_ranks of them, in row-major order. A slice contains different ranks on
- * different ranks: those of the caller's own. SHOAL_ERR_STATE: the caller is outside, and the mesh is such a slice.
+ * Writes the world ranks of the mesh, n_ranks of them, in row-major order. Which ranks a slice has depends on the
+ * caller: these are the ranks of the caller's own. SHOAL_ERR_STATE: the mesh is a slice, and the caller is outside.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_ranks(const shoal_mesh *mesh, int *ranks_out);
 
@@ -123,8 +123,8 @@ SHOAL_API size_t shoal_mesh_describe(const shoal_mesh *mesh, char *text, size_t 
 
 /*
  * Gives the mesh of some dimensions, in the order of `names`: the ranks that have the caller's coordinates in all other
- * dimensions. Its groups are those of `mesh`. Another order than the mesh's transposes it; all names in the mesh's own
- * order give the mesh itself. On the root of a family, names of flattened meshes may be given too, together with
+ * dimensions. It shares its groups with `mesh`. Another order than the mesh's transposes it; all names in the mesh's
+ * own order give the mesh itself. On the root of a family, names of flattened meshes may be given too, together with
  * dimensions that are not part of them.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_slice(shoal_mesh *mesh, const char *const *names,
@@ -133,7 +133,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_slice(shoal_mesh *mesh, const
 /*
  * Gives the mesh with all dimensions of `mesh` as one, in row-major order, with a group of its own. `name` NULL: the
  * names of the dimensions joined by "_". A mesh of one dimension, flattened under its own name, is itself. A name means
- * one thing in a family: that of a dimension, or of another flattened mesh, is SHOAL_ERR_INVALID.
+ * one thing in a family: the name of a dimension, or of another flattened mesh, is SHOAL_ERR_INVALID.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_flatten(shoal_mesh *mesh, const char *name,
                                                            shoal_mesh **mesh_out);

@@ -199,9 +199,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_walk(shoal_module *module, 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_count(shoal_module *module, uint32_t flags,
                                                            size_t *count_out);
 
-/* Lists all parameters of the module and of those inside it, each once, in the order of a walk: for optimizers and
-   norms. Needs an open scope, which owns the list; the tensors are borrowed. On failure it returns NULL, *n_out is 0,
-   and the error is in the scope; an empty list is not NULL. */
+/* Lists all parameters of the module and of the modules inside it, each once, in the order of a walk: for optimizers
+   and norms. Needs an open scope, which owns the list; the tensors are borrowed. On failure it returns NULL, *n_out is
+   0, and the error is in the scope; an empty list is not NULL. */
 SHOAL_API shoal_tensor *const *shoal_module_parameters(shoal_module *module, size_t *n_out);
 
 /* Gets a parameter or buffer as entry->tensor, and may set *tensor to one that takes its place. It runs in a scope of

@@ -12,7 +12,7 @@
  *     status = shoal_op_call(op, arguments, 2, &result);           result.as.tensor
  *
  * A signature is a text such as "tensor self, int dim, scalar value = 0 -> tensor": at most 12 parameters, each with a
- * type and a name; those at the end may have defaults. Types of parameters:
+ * type and a name; the last ones may have defaults. Types of parameters:
  *     tensor  tensor?  tensors  int  ints  float  scalar  bool  dtype  string  group
  * "tensor?" may be absent, "scalar" takes an int or a float. The result is "tensor" or "tensors", a list.
  *
@@ -132,10 +132,10 @@ typedef shoal_status (*shoal_op_kernel)(shoal_op_call_context *call, const shoal
                                         shoal_tensor *const *outputs, size_t n_outputs);
 
 /*
- * A gradient function computes the gradients of the arguments from those of the outputs. It calls ops and does not
- * touch data itself, so that backward passes can be captured. output_gradients[i] is NULL if no gradient came back to
- * output i. input_gradients[] has an entry for each tensor of the arguments: those of "tensor", "tensor?" (absent or
- * not) and "tensors" parameters, counted in order. Leave NULL where there is no gradient, and skip those for which
+ * A gradient function computes the gradients of the arguments from the gradients of the outputs. It calls ops and does
+ * not touch data itself, so that backward passes can be captured. output_gradients[i] is NULL if no gradient came back
+ * to output i. input_gradients[] has an entry for each tensor of the arguments, that is, of "tensor", "tensor?" (absent
+ * or not) and "tensors" parameters, counted in order. Leave NULL where there is no gradient, and skip entries for which
  * shoal_op_needs_gradient(call, i) is false. Tensor arguments and outputs that `saves` does not list have a shape here,
  * but no data.
  */

@@ -65,8 +65,8 @@ SHOAL_API shoal_tensor *shoal_view_dtype(shoal_tensor *self, shoal_dtype dtype);
 SHOAL_API shoal_tensor *shoal_reshape(shoal_tensor *self, const int64_t *shape, int n_dims);
 /* Gives a view of `length` indices of a dimension, from `start` on. */
 SHOAL_API shoal_tensor *shoal_narrow(shoal_tensor *self, int64_t dim, int64_t start, int64_t length);
-/* Gives a view of start:stop:step of a dimension, as in NumPy: negative indices count from the end, those out of range
-   are clamped. step is at least 1. */
+/* Gives a view of start:stop:step of a dimension, as in NumPy: negative indices count from the end, and
+   indices out of range are clamped. step is at least 1. */
 SHOAL_API shoal_tensor *shoal_slice(shoal_tensor *self, int64_t dim, int64_t start, int64_t stop,
                                     int64_t step);
 /* Gives a view of one index of a dimension, which disappears. A negative index counts from the end. */
@@ -84,8 +84,8 @@ SHOAL_API shoal_tensor *shoal_as_strided(shoal_tensor *self, const int64_t *shap
 
 /* Splitting and joining -------------------------------------------------------------------------------- */
 
-/* Gives a list of views: consecutive pieces of a dimension, sizes[i] long. The sizes add up to that of the dimension.
-   *count_out becomes n_sizes; count_out may be NULL. */
+/* Gives a list of views: consecutive pieces of a dimension, sizes[i] long. The sizes add up to the size of the
+   dimension. *count_out becomes n_sizes; count_out may be NULL. */
 SHOAL_API shoal_tensor *const *shoal_split_with_sizes(shoal_tensor *self, const int64_t *sizes,
                                                       size_t n_sizes, int64_t dim, size_t *count_out);
 /* Copies tensors one after the other along a dimension. Their other dimensions are equal. */

@@ -13,7 +13,7 @@
  *
  * Ownership: all strings belong to the library and live as long as the process.
  * Threads: any.
- * Errors: a bad value keeps the default (that of SHOAL_LOG counts as "warn") and is reported through the log; so is a
+ * Errors: a bad value keeps the default (a bad SHOAL_LOG counts as "warn") and is reported through the log; so is a
  * variable SHOAL_* that is no option, with the nearest name that is one.
  */
 #ifndef SHOAL_OPTION_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* All headers of libshoal, except shoal/compat_torch.h (PyTorch's other names). Each of them can be included alone.
-   Those of libshoal_nn are in shoal_nn/. */
+   The headers of libshoal_nn are in shoal_nn/. */
 #ifndef SHOAL_H
 #define SHOAL_H
 

@@ -34,8 +34,8 @@ typedef enum shoal_status {
     SHOAL_ERR_UNSUPPORTED = -3,
     /* The object is not in a state that allows the call. */
     SHOAL_ERR_STATE = -4,
-    /* A deadline passed. If it was that of an operation on a group, the group has failed. If it was that of a wait
-       alone (shoal_work_wait, shoal_store_get), nothing is lost. */
+    /* A deadline passed. If it was the deadline of an operation on a group, the group has failed. If it was only the
+       deadline of a wait (shoal_work_wait, shoal_store_get), nothing is lost. */
     SHOAL_ERR_TIMEOUT = -5,
     /* A call of the operating system failed; this operation has no result. */
     SHOAL_ERR_SYSTEM = -6,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The version: that of the headers a program was compiled with (the macros), and that of the library it runs with
+ * The version of the headers that a program was compiled with (the macros), and of the library that it runs with
  * (shoal_version). Until version 1.0, libraries whose minor versions differ do not replace each other.
  *
  * Ownership: the string belongs to the library.

@@ -50,7 +50,7 @@ typedef struct shoal_world_options {
     void *exchange_context;
     /* The transport of all groups; the same on all ranks. NULL: what SHOAL_TRANSPORT says, or, if that is not set, one
        that suits the hosts of each group's ranks ("shm", shared memory, within one machine). "fake" has no peers and
-       moves nothing: for measuring or testing one rank. Any other name is that of a module. */
+       moves nothing: for measuring or testing one rank. Any other name is the name of a module. */
     const char *transport;
     /* In seconds, at most 1e9. */
     double startup_timeout_s; /* 0: 60 */

@@ -8,7 +8,7 @@
  *     qkv = shoal_view(qkv, (int64_t[]){batch, T, 3, n_heads, size}, 5);  size = width / n_heads
  *     shoal_tensor *y = shoal_nn_attention_packed(qkv, NULL);             [batch, T, n_heads, size]
  *
- * Layout: dimensions are samples, tokens, heads, size. Any strides are used in place, also those of parts of a larger
+ * Layout: dimensions are samples, tokens, heads, size. Any strides are used in place, also of parts of a larger
  * tensor and of transposed views of [samples, heads, tokens, size], if the last dimension is contiguous; otherwise the
  * tensor is copied first.
  *
@@ -17,13 +17,13 @@
  * the first query. A query that sees no key gives zeros. An infinity or NaN among the values can also turn queries into
  * NaN that do not see it: their weight for it is 0, and 0 times infinity is NaN.
  *
- * Dropout sets weights to 0 after the softmax, and multiplies the others by 1 / (1 - dropout). The mask is that of
+ * Dropout sets weights to 0 after the softmax, and multiplies the others by 1 / (1 - dropout). The mask is made as by
  * shoal_nn_dropout (shoal_nn/random.h), in which the weight of (head, query, key) is element (head * T + query) * S +
  * key of its sample. It is the same in the backward pass, in every micro-batch and on every rank.
  *
  * Dtypes: f64 is computed in f64; f32, bf16 and f16 in f32, with one rounding of the results. Gradients of 16-bit
  * results use the rounded output.
- * Bits: those of a sample depend on its own values and on T, S and the number of heads, but not on the number of
+ * Bits: the results of a sample depend on its own values and on T, S and the number of heads, but not on the number of
  * threads, on other samples or on strides. Gradients of keys and values are summed in the order of queries. No BLAS is
  * used: f32, bf16 and f16 have the same bits on every machine. (f64 uses exp and log of libm.)
  *

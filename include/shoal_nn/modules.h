@@ -28,8 +28,8 @@
  * dropout is shoal_nn_stream of its path in the model, "transformer.h.0.attn.attn_dropout" for example. A GPT knows
  * these paths; other modules are told their own in `path`.
  *
- * Names of parameters are PyTorch's; those of self-attention, MLP, block and GPT are those of Hugging Face's GPT-2,
- * with projections stored as [in, out]. All parameters require gradients.
+ * Parameters have the names that PyTorch uses. Self-attention, MLP, block and GPT use the names of Hugging Face's
+ * GPT-2, with projections stored as [in, out]. All parameters require gradients.
  *
  * Ownership: a call that creates a module gives the caller a reference (shoal_module_unref). Options and their texts
  * are copied.
@@ -162,7 +162,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_block_create(const shoal_nn_blo
  * ln_2.{weight,bias}, mlp.c_fc.{weight,bias} and mlp.c_proj.{weight,bias}; transformer.ln_f.{weight,bias}. The output
  * head uses transformer.wte.weight again; with is_untied it has lm_head.weight [vocabulary, width].
  *
- * Initial values are those of GPT-2: weights are normal with standard deviation 0.02, those of attn.c_proj and
+ * Initial values are as in GPT-2: weights are normal with standard deviation 0.02, the weights of attn.c_proj and
  * mlp.c_proj with 0.02 / sqrt(2 * n_layers); biases are 0. Dropout applies to the sum of the embeddings, to attention
  * weights, and to what attention and MLP add. For dropout, each row of tokens is a sample.
  */

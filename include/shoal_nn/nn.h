@@ -25,11 +25,11 @@
  * Bits: matrix products have the same bits on every rank that has the same machine, BLAS, core name and number of
  * threads; a BLAS may add in another order for another shape or number of threads. All other operations have the same
  * bits with any number of threads, and in f32, bf16 and f16 with any vector instructions, because this library has its
- * own exp, log, tanh and erf. In f64 those of libm are used. Sines, cosines and powers of rotary embeddings, the last
- * logarithm of a row of log_softmax and cross_entropy, and the powers of AdamW also come from libm, in f64, and are
- * then rounded: another libm may change the last bit. The caller's floating-point mode (shoal/fp_mode.h) changes
- * nothing; only threads of a BLAS keep the mode in which they were started, mostly that of the first thread that called
- * this library.
+ * own exp, log, tanh and erf. In f64 the functions of libm are used. Sines, cosines and powers of rotary embeddings,
+ * the last logarithm of a row of log_softmax and cross_entropy, and the powers of AdamW also come from libm, in f64,
+ * and are then rounded: another libm may change the last bit. The caller's floating-point mode (shoal/fp_mode.h)
+ * changes nothing; only threads of a BLAS keep the mode in which they were started, mostly the mode of the first thread
+ * that called this library.
  *
  * Ownership: results belong to the innermost scope. Strings belong to the library.
  * Threads: any, each in its own scope. Threads share one BLAS: products that run at the same time use the same number

@@ -88,7 +88,7 @@ typedef struct shoal_nn_shard {
 
 /* The max_dims of a group that takes parameters with any number of dimensions. */
 #define SHOAL_NN_ANY_DIMS 0
-/* The weight_decay of a group that has that of the optimizer's options. */
+/* The weight_decay of a group that uses the weight_decay of the optimizer's options. */
 #define SHOAL_NN_SAME_DECAY (-1.0)
 
 /* A group: which parameters of a module belong to it, and which settings they have. */
@@ -97,7 +97,7 @@ typedef struct shoal_nn_param_group {
     const char *pattern; /* matches whole paths: '*' any characters, '?' one character; NULL: every path */
     int max_dims; /* takes parameters whose whole has at most so many dimensions; SHOAL_NN_ANY_DIMS: any */
     double lr_factor;    /* the group's rate is the optimizer's rate, which schedules set, times this */
-    double weight_decay; /* SHOAL_NN_SAME_DECAY: that of the options. For SGD 0 or SHOAL_NN_SAME_DECAY */
+    double weight_decay; /* SHOAL_NN_SAME_DECAY: as in the options. For SGD 0 or SHOAL_NN_SAME_DECAY */
     bool may_be_empty;   /* false: it is an error if no parameter belongs to the group */
     bool allows_zeros;   /* lr_factor may be 0, which otherwise counts as forgotten and is an error */
 } shoal_nn_param_group;
@@ -170,8 +170,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step(shoal_nn_optimiz
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step_one(shoal_nn_optimizer *optimizer,
                                                                     size_t index);
 
-/* shoal_nn_optimizer_step for an optimizer over raw memory. The shards have the number, counts and dtypes of those at
-   creation. */
+/* shoal_nn_optimizer_step for an optimizer over raw memory. There are as many shards as at creation, with the same
+   counts and dtypes. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step_raw(shoal_nn_optimizer *optimizer,
                                                                     const shoal_nn_shard *shards,
                                                                     size_t n_shards);
@@ -201,7 +201,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_get_group(const shoal
                                                                      size_t group,
                                                                      shoal_nn_param_group *row_out);
 /* Sets lr_factor and weight_decay of a group, from the next step on. Its parameters stay the same: pattern, max_dims
-   and may_be_empty must be those that shoal_nn_optimizer_get_group gives. */
+   and may_be_empty must be as shoal_nn_optimizer_get_group gives them. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_group(shoal_nn_optimizer *optimizer,
                                                                      size_t group,
                                                                      const shoal_nn_param_group *row);

@@ -72,7 +72,7 @@ SHOAL_API const char *shoal_nn_schedule_name(shoal_nn_schedule_kind kind);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_schedule_at(const shoal_nn_schedule *schedule, int64_t step,
                                                              double *lr_out);
 
-/* Sets the optimizer's rate to that of schedule->step, and adds 1 to schedule->step, whether or not a step of the
+/* Sets the optimizer's rate to the rate of schedule->step, and adds 1 to schedule->step, whether or not a step of the
    optimizer follows. With a gradient scaler, which skips steps, shoal_nn/scaler.h shows where to call it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_schedule_next(shoal_nn_schedule *schedule,
                                                                shoal_nn_optimizer *optimizer);
