@@ -53,10 +53,12 @@ static void open_run(shoal_group *group, shoal_sharded sharded)
     DO(shoal_nn_schedule_add_items(&schedule, items, "schedule."));
 }
 
-/* The model learns the hyperbolic tangent of samples that depend on the step and the rank. */
+/* The model learns the hyperbolic tangent of random inputs. Each rank draws its 16 rows as one sample, numbered by the
+   rank, so that they differ between ranks and steps. */
 static float step(shoal_group *group)
 {
-    const shoal_nn_draws draws = {1, 0, (uint64_t)schedule.step, (uint64_t)shoal_group_rank(group)};
+    uint64_t sample = (uint64_t)shoal_group_rank(group);
+    const shoal_nn_draws draws = {.seed = 1, .step = (uint64_t)schedule.step, .sample = sample};
     DO(shoal_scope_begin());
     shoal_tensor *input = shoal_empty((int64_t[]){16, 32}, 2, SHOAL_F32);
     DO(shoal_nn_fill(&draws, &(shoal_nn_distribution)SHOAL_NN_NORMAL(0, 1), input));

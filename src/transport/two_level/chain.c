@@ -38,8 +38,7 @@
 /*
  * A slice should have this many chunks for each hop, so that hosts work at the same time; but chunks of
  * SMALL_CHUNK_BYTES are not cut further. Links are idle while the first chunk, and while the last one, goes over the
- * hops: an all_reduce of 4 MiB on two hosts took 9 % longer than its link needs with chunks of 128 KiB, and no longer
- * with 64 KiB.
+ * hops, so larger chunks take longer. bench/hosts.sh compares the time of a call with what its busiest link needs.
  */
 #define CHUNKS_OF_HOP 16
 #define SMALL_CHUNK_BYTES ((size_t)32 * 1024)
