@@ -7,8 +7,8 @@
 #                  [--limit 90] [--budget 0] [--bind "cores none"] [--output FILE] [--trace FILE]
 #
 #   --cases    RANKSxTHREADS, or alone: one rank with one thread; _bf16 behind it: in bf16. Default: those for which there
-#              are processors. Up to 2 ranks train 4.8 million parameters with 4 x 128 tokens a rank, more of them and
-#              alone 25.4 million with 2 x 128.
+#              are processors. Two ranks train 4.8 million parameters with 4 x 128 tokens a rank, all other cases
+#              25.4 million with 2 x 128.
 #   --limit    seconds for one program; what takes longer is ended and has no number
 #   --budget   seconds for everything: what has not begun by then is left out; 0: no end
 #   --bind     of ranks, ours and PyTorch's (`--bind` of `shoal train`); with two values every case is measured with both
