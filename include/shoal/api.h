@@ -28,7 +28,8 @@
  *     shoal_fsdp_options options = SHOAL_FSDP_OPTIONS_INIT;
  *
  * SHOAL_ERR_INVALID: struct_size is too small, 0 for example. SHOAL_ERR_UNSUPPORTED: the struct is newer than the
- * library, and a field that the library does not know is not 0.
+ * library, and a field that the library does not know is not 0. (libshoal_nn accepts only the size that it was built
+ * with; any other one is SHOAL_ERR_INVALID.)
  */
 #ifdef __cplusplus
 extern "C++" {
