@@ -11,7 +11,7 @@
 #include "kernel/kernel.h"
 #include "transport/purpose.h"
 
-/* Added to the norm before dividing by it: what PyTorch does. */
+/* Added to the norm before dividing by it, as in PyTorch. */
 #define CLIP_EPSILON 1e-6
 
 /* What a walk over the gradients adds up. */
@@ -53,7 +53,7 @@ static shoal_status share_total(struct total *total, shoal_group *group)
                                   SHOAL_SUM);
 }
 
-/* The norm, and the factor by which gradients have the largest norm that is allowed. */
+/* The norm, and the factor that scales gradients to the largest norm that is allowed. */
 struct outcome {
     double norm;
     double factor;

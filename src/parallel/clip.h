@@ -19,10 +19,10 @@
 #include "shoal/group.h"
 #include "shoal/status.h"
 
-/* Contiguous elements of a gradient. */
+/* Called with contiguous elements of a gradient. */
 typedef shoal_status (*clip_visitor)(void *context, shoal_dtype dtype, void *data, size_t count);
 
-/* All gradients of an owner, once each. `is_written`: the visitor may change them. */
+/* `walk` visits each gradient of an owner once. `is_written`: the visitor may change them. */
 struct clip_source {
     shoal_status (*walk)(void *owner, bool is_written, clip_visitor visit, void *context);
     void *owner;
@@ -30,11 +30,11 @@ struct clip_source {
 
 struct clip_norm {
     double max_norm;
-    double power; /* of the norm; infinity: the largest */
+    double power; /* p of the p-norm; infinity: the norm is the largest absolute value */
     bool must_be_finite;
 };
 
-/* What ranks compare of a call, as details of its purpose: norm, value. */
+/* How many numbers clip_say_norm and clip_say_value write: what ranks compare of a call (transport/purpose.h). */
 enum {
     CLIP_NORM_DETAILS = 6,
     CLIP_VALUE_DETAILS = 2

@@ -7,10 +7,10 @@
 
 struct forward {
     struct forward_list *list;
-    uint64_t number;      /* in the list, from 1; 0: computed again inside a backward pass */
-    size_t n_outputs;     /* whose records live */
-    bool is_pending;      /* it is in the list */
-    struct forward *next; /* older */
+    uint64_t number;      /* counts forward passes of the list from 1; 0: recomputed inside a backward pass */
+    size_t n_outputs;     /* how many outputs still have a record */
+    bool is_pending;      /* it is in the list: no backward pass has reached it */
+    struct forward *next; /* the next older one in the list */
 };
 
 static void unlist(struct forward *forward)
@@ -26,7 +26,7 @@ static void unlist(struct forward *forward)
     forward->is_pending = false;
 }
 
-/* The record of an output is gone. */
+/* Called when the record of an output is freed. */
 static void release_output(void *context)
 {
     struct forward *forward = context;

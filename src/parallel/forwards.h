@@ -22,13 +22,13 @@
 struct forward;
 
 /* The list of one module. The owner fills in the first three fields. `owner` contains the list, and must live
-   until `let_go` was called as often as `keep`: a record that can be walked back needs it. */
+   until `let_go` was called as often as `keep`, because the backward pass of a recorded forward pass needs it. */
 struct forward_list {
     void *owner;
     void (*keep)(void *owner);
     void (*let_go)(void *owner);
     struct forward *pending; /* no backward pass has reached them; the newest first */
-    uint64_t n_ever;
+    uint64_t n_ever;         /* how many were recorded in all */
 };
 
 /* Adds a hook to each output of the call that requires a gradient. It is called when a backward pass reaches

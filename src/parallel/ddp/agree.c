@@ -136,7 +136,7 @@ static shoal_status compare_hashes(shoal_group *lane, const struct ddp_tensors *
     return status;
 }
 
-/* A rank that has failed takes part, too. */
+/* A rank on which collecting failed takes part, too, so that the others are told. */
 shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal_status mine)
 {
     struct ddp *ddp = collector->ddp;

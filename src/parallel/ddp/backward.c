@@ -40,7 +40,7 @@ static bool has_failed_before(struct ddp *ddp)
 void ddp_notice_failure(struct ddp *ddp)
 {
     bool has_failed = has_failed_before(ddp);
-    if (has_failed && !ddp->backward.is_running) { /* others may wait in that backward pass */
+    if (has_failed && !ddp->backward.is_running) { /* other ranks may wait in that backward pass */
         ddp->lane.is_broken = ddp->lane.is_broken || ddp->wanted_sync;
     }
     if (!ddp->backward.is_running || ddp->backward.number == backward_number()) {

@@ -133,7 +133,7 @@ static shoal_status make_first_plan(const struct ddp *ddp, struct ddp_plan *plan
     return status;
 }
 
-/* Takes over the storage. */
+/* Makes the tensor of the gradient. The tensor owns the storage from now on. */
 static shoal_status make_gradient(struct ddp_param *param, struct storage *storage)
 {
     struct layout layout = {.n_dims = param->tensor->layout.n_dims};
@@ -321,7 +321,7 @@ static bool is_anything_in_flight(const struct ddp *ddp)
     return false;
 }
 
-/* Tells the other ranks, with the first reason that is known here. */
+/* Makes the lanes fail on all ranks, with the first reason that this rank knows. */
 static void give_up_lanes(struct ddp *ddp)
 {
     char reason[ERROR_TEXT_BYTES];
@@ -342,7 +342,7 @@ static void give_up_lanes(struct ddp *ddp)
 
 void ddp_close(struct ddp *ddp)
 {
-    bool is_awaited = ddp->backward.is_running && ddp->backward.syncs; /* others may still be in that pass */
+    bool is_awaited = ddp->backward.is_running && ddp->backward.syncs; /* others may wait in that pass */
     /* Only once: the module may have been called since, and may belong to another generation of the order. */
     if (ddp->lane.group && !ddp->lane.is_given_up &&
         (ddp->lane.is_broken || is_awaited || is_anything_in_flight(ddp))) {
@@ -365,7 +365,7 @@ shoal_status ddp_open_again(struct ddp *ddp)
     ddp->lane.generation++;
     shoal_status status = ddp_open(ddp);
     if (ddp->lane.group == old) {
-        ddp->lane.generation--; /* for want of memory: the others have not heard of a new one either */
+        ddp->lane.generation--; /* there was no memory for a new lane, and no rank was told of one */
     }
     TRY(status);
     TRY(replace_block(ddp, old));

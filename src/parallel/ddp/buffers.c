@@ -17,14 +17,14 @@
 #include "tensor/storage.h"
 #include "tensor/tensor.h"
 
-/* A walk over the buffers: to count bytes, to read, to write. */
+/* A walk over the buffers, which counts their bytes, reads them, or writes them. */
 struct bundle {
-    char *data; /* NULL: bytes are counted */
+    char *data; /* the values of all buffers, one after the other; NULL: the walk only counts bytes */
     size_t bytes;
     bool is_written;
 };
 
-/* A tensor over a part of the bundle that looks like the buffer, contiguous. */
+/* Makes a contiguous tensor over a part of the bundle, with the shape and dtype of the buffer. */
 static shoal_status view_part(const shoal_tensor *buffer, char *part, shoal_tensor **view_out)
 {
     struct storage *storage;
@@ -35,7 +35,7 @@ static shoal_status view_part(const shoal_tensor *buffer, char *part, shoal_tens
     return tensor_create(storage, buffer->dtype, &layout, view_out);
 }
 
-/* For buffers with strides: by the op that copies. */
+/* Copies a buffer that is not contiguous, by the op that copies tensors. */
 static shoal_status copy_strided(shoal_tensor *buffer, char *part, bool is_written)
 {
     shoal_tensor *view;

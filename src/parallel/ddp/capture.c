@@ -17,17 +17,16 @@
 
 /* A parameter. */
 struct captured {
-    size_t n_arrived; /* in the running backward pass */
-    shoal_tensor
-        *gradient;       /* of the leaf, as the capture left it; one reference. NULL: it has not changed it */
-    bool is_averaged;    /* whether that gradient is */
-    shoal_tensor *aside; /* averaged, while more comes in this backward pass; one reference */
+    size_t n_arrived;       /* in the running backward pass */
+    shoal_tensor *gradient; /* the one that the capture gave the leaf, one reference; NULL: it gave none */
+    bool is_averaged;       /* whether `gradient` is averaged over the ranks */
+    shoal_tensor *aside;    /* an averaged gradient, while more arrive in this backward pass; one reference */
 };
 
 struct ddp_capture {
     struct ddp *ddp;
     struct op_tracer *tracer;
-    uint64_t backward; /* the number of the last backward pass that came here */
+    uint64_t backward; /* the number of the last backward pass that reached the module */
     bool syncs;        /* whether that pass reduces */
     struct captured params[];
 };
@@ -47,7 +46,7 @@ static void end_capture(void *context)
     ddp_let_go(ddp);
 }
 
-/* What a captured backward pass does with the gradients that are there. */
+/* The state of a gradient on which the captured backward pass depends. */
 static uint64_t state_of_param(const struct ddp_param *param)
 {
     const shoal_tensor *kept = shoal_grad(param->tensor);
@@ -104,7 +103,8 @@ static shoal_status need_capture(struct ddp *ddp, struct op_tracer *tracer)
     return SHOAL_OK;
 }
 
-/* As when an eager pass begins, but a failed pass is not looked for: a capture may run inside a backward pass. */
+/* Does what the beginning of an eager backward pass does, except that it does not look for a failed pass, because a
+   capture may run inside a backward pass. */
 static shoal_status make_usable(struct ddp *ddp)
 {
     if (!ddp->world) {
@@ -206,7 +206,7 @@ static shoal_status reduce(const struct ddp_param *param, shoal_tensor *local, s
     return reduced ? SHOAL_OK : shoal_scope_error();
 }
 
-/* In a backward pass that reduces: the last gradient of the parameter. */
+/* Handles the last gradient of a parameter in a backward pass that reduces. */
 static shoal_status reduce_last(const struct ddp_param *param, shoal_tensor *gradient,
                                 shoal_tensor **added_out)
 {
@@ -249,7 +249,7 @@ static shoal_status leave_missing(const struct ddp_param *param)
                            param->path);
 }
 
-/* A gradient that did not arrive, or arrived less often than in an eager backward pass. */
+/* Handles a gradient that did not arrive, or arrived less often than in an eager backward pass. */
 static shoal_status reduce_late(const struct ddp_param *param)
 {
     shoal_tensor *reduced;

@@ -25,7 +25,7 @@ shoal_status ddp_capture_forward(struct ddp *ddp, struct op_tracer *tracer);
    itself. */
 shoal_status ddp_capture_gradient(struct ddp_param *param, struct op_tracer *tracer, shoal_tensor *gradient,
                                   shoal_tensor **added_out);
-/* Call when it has been added. */
+/* Call when the gradient has been added to the leaf's. */
 shoal_status ddp_capture_added(struct ddp_param *param);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which modules, parameters and buffers of a tree are wrapped. */
+/* Finds the modules, parameters and buffers of a tree that are wrapped. */
 #ifndef PARALLEL_DDP_COLLECT_H
 #define PARALLEL_DDP_COLLECT_H
 
@@ -7,7 +7,7 @@
 
 /* The tensors that are broadcast, and what ranks compare of them. */
 struct ddp_tensors {
-    shoal_tensor **tensors; /* the tree's references */
+    shoal_tensor **tensors; /* borrowed from the tree */
     uint64_t *hashes;
     char **paths;
     size_t n_tensors;

@@ -46,7 +46,7 @@ struct ddp_frozen {
 /* What the options say. */
 struct ddp_config {
     shoal_reduce_op reduce;
-    double factor; /* of SHOAL_PREMUL_SUM, otherwise 0 */
+    double factor; /* for SHOAL_PREMUL_SUM, otherwise 0 */
     bool reduce_unused;
     size_t first_bytes;
     size_t bucket_bytes;
@@ -61,25 +61,25 @@ struct ddp_inner {
 
 /* The lane that buckets are reduced on. */
 struct ddp_lane {
-    int number;     /* among those of the group, agreed upon */
-    int generation; /* likewise: counts failures */
+    int number;     /* of the lane among those of wrapped modules of the group; the same on all ranks */
+    int generation; /* how many lanes with this number have failed before; the same on all ranks */
     shoal_group *group;
-    bool is_broken;   /* it is of no use any more */
-    bool is_given_up; /* and the others were told */
+    bool is_broken;   /* after a failed backward pass or a reset: the lane cannot be used any more */
+    bool is_given_up; /* the other ranks were told that it is broken */
 };
 
 /* Where the module stands in the order of passes (order.h). */
 struct ddp_turn {
-    struct ddp_order *shared; /* by all modules of the group; the world keeps it */
-    uint32_t generation;      /* when the module was last called, or its backward pass last began */
+    struct ddp_order *shared; /* by all modules of the group; the world owns it */
+    uint32_t generation;      /* of the order, when a forward or backward pass of the module last began */
 };
 
-/* The memory of gradients, and which of them travel together. */
+/* The memory of gradients, and which of them are reduced together. */
 struct ddp_buckets {
     shoal_symmetric *block; /* NULL: no eager backward pass needed it yet, or it cannot be made (block.h) */
     bool is_shared;         /* all ranks have it: collectives can reduce in it */
-    uint32_t block_number;  /* of the blocks of all generations, agreed upon */
-    struct ddp_item *items; /* by parameter */
+    uint32_t block_number;  /* by which ranks find the block; the same on all ranks and in all generations */
+    struct ddp_item *items; /* one for each parameter */
     struct ddp_plan plan;
     bool is_learning; /* the plan is a guess: the next backward pass will tell the order */
 };
@@ -102,27 +102,26 @@ struct ddp_backward {
     bool is_running;
     bool syncs;
     uint64_t number;
-    _Atomic uint64_t
-        pass;           /* the number, if gradients are reduced and that has not begun to end; otherwise 0 */
-    size_t n_arrivals;  /* of all parameters */
-    size_t n_started;   /* buckets, from the first on */
-    size_t *n_ready;    /* by bucket */
-    shoal_work **works; /* by bucket; NULL: not started, or over */
+    _Atomic uint64_t pass; /* `number`, if gradients are reduced and the end has not begun; otherwise 0 */
+    size_t n_arrivals;     /* how many gradients have arrived, of all parameters together */
+    size_t n_started;      /* how many buckets were started, in the order of the plan */
+    size_t *n_ready;       /* for each bucket: how many of its gradients are complete */
+    shoal_work **works;    /* for each bucket its reduction; NULL: not started, or over */
     struct fence **fences; /* scratch, one for each parameter */
     int64_t *frozen_set;   /* which parameters are frozen: details of its purposes */
     size_t n_frozen_set;   /* 0: none is frozen */
-    char *words;           /* of its purposes */
+    char *words;           /* memory for the words of its purposes */
 };
 
 struct ddp {
-    struct owned owned;   /* first: the world's list. It tells of the world's end */
+    struct owned owned;   /* first: an entry of the world's list, by which it tells of its end */
     shoal_world *world;   /* on whose list it is; NULL: not yet, or that world is closed */
     shoal_group *group;   /* NULL: the world is closed */
-    shoal_module *module; /* NULL: it is gone, and what was recorded keeps the rest */
+    shoal_module *module; /* NULL: it was freed, and recorded forward passes keep this struct */
     size_t n_records;     /* hooks of recorded forward passes, and of a running backward pass */
     shoal_module_hook *forward_hook;
     bool wants_sync;  /* whether the next backward pass reduces */
-    bool wanted_sync; /* the same of the backward pass after the last call, even if that never got here */
+    bool wanted_sync; /* wants_sync at the last forward pass; false if that recorded no gradients */
     struct ddp_param *params;
     size_t n_params;
     size_t params_capacity;
@@ -138,11 +137,11 @@ struct ddp {
     struct ddp_buffers buffers;
     struct ddp_forwards forwards;
     struct ddp_backward backward;
-    struct ddp_capture *capture;      /* that runs and has come to the module; NULL: none */
-    struct op_dependence *dependence; /* of graphs on it; NULL: none was captured */
+    struct ddp_capture *capture;      /* the running capture that has called the module; NULL: none */
+    struct op_dependence *dependence; /* by which graphs depend on the module; NULL: none was captured */
 };
 
-/* NULL: not wrapped. */
+/* The state of a wrapped module; NULL if it is not wrapped. */
 struct ddp *ddp_of(const shoal_module *module);
 
 /* Frees everything. May be called at any point of wrapping. */
@@ -153,8 +152,8 @@ void ddp_release_claim(void *value);
 
 /* Counts a hook in n_records. */
 void ddp_keep(void *context);
-/* Such a hook cannot run any more. If the module is gone, the last hook frees the struct. The thread's error
-   text stays. */
+/* Call when such a hook cannot run any more. If the module was freed, the last hook frees the struct. The thread's
+   error text stays. */
 void ddp_let_go(void *context);
 
 #endif

@@ -15,8 +15,8 @@
 
 /* Before ------------------------------------------------------------------------------------------------- */
 
-/* Ranks may still wait in a backward pass that failed here. They are told now, or would never get to this forward
-   pass. */
+/* Other ranks may still wait in a backward pass that failed here. They are told now; otherwise they would not reach
+   this forward pass. */
 static void give_up_failed(struct ddp *ddp)
 {
     ddp_notice_failure(ddp);

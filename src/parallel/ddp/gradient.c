@@ -91,7 +91,7 @@ shoal_status ddp_make_room(struct ddp_param *param)
         if (!param->is_reduced) {
             return SHOAL_OK;
         }
-        TRY(ddp_take_in(param, kept)); /* from a compiled step */
+        TRY(ddp_take_in(param, kept)); /* a compiled step has averaged it */
     }
     if (!param->is_reduced && !param->has_aside) {
         return SHOAL_OK;
@@ -121,7 +121,7 @@ shoal_status ddp_fill_in(struct ddp_param *param)
         return ddp_take_in(param, kept);
     }
     if (kept && param->is_local) {
-        return SHOAL_OK; /* from backward passes without synchronization */
+        return SHOAL_OK; /* backward passes without synchronization have left it */
     }
     param->has_part = false;
     if (!kept) {

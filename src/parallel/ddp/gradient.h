@@ -29,33 +29,33 @@ struct ddp_param {
     struct ddp *ddp;
     shoal_tensor *tensor; /* one reference */
     char *path;
-    shoal_tensor *gradient;  /* over its place; one reference. NULL: no eager backward pass has begun yet */
-    shoal_hook *on_gradient; /* before it is added to what the leaf has */
-    shoal_hook *on_accumulated; /* after */
-    struct leaf *leaf;          /* that has the hooks: freezing a tensor loses them */
-    uint64_t n_failures;        /* of the leaf, as far as noticed */
+    shoal_tensor *gradient;     /* ours, one reference; NULL: no eager backward pass has begun yet */
+    shoal_hook *on_gradient;    /* runs before a gradient is added to the leaf's */
+    shoal_hook *on_accumulated; /* runs after it was added */
+    struct leaf *leaf;          /* that has the hooks; a tensor that was frozen and thawed has another leaf */
+    uint64_t n_failures;        /* the leaf's n_failures when we last looked */
 
     bool is_reduced;  /* ours, and the same on all ranks */
     bool is_local;    /* ours, and never sent */
-    bool is_left;     /* by a backward pass that failed */
-    void *aside;      /* as large as the gradient; NULL: never needed */
-    bool has_aside;   /* something is set aside */
+    bool is_left;     /* a backward pass that failed has left it */
+    void *aside;      /* memory for a gradient that is set aside; NULL: it was never needed */
+    bool has_aside;   /* a gradient is set aside */
     uint64_t version; /* of the gradient's storage, when we last wrote to it */
 
-    size_t n_expected; /* arrivals in a backward pass: more than one where functions are recomputed */
-    /* Of the running backward pass. */
-    size_t n_arrived;
-    size_t stamp;  /* the last time, among all; 0: not yet */
-    bool has_part; /* in what is sent: otherwise it holds nothing */
+    size_t n_expected; /* how many gradients it gets in a backward pass: more than one if it is recomputed */
+    /* In the running backward pass: */
+    size_t n_arrived; /* how many gradients it got */
+    size_t stamp;     /* n_arrivals of the module when the last one arrived; 0: none has */
+    bool has_part;    /* this rank has a gradient to send; if not, its place holds zeros */
 };
 
 /* Whether the leaf's gradient is ours. */
 bool ddp_is_ours(const struct ddp_param *param);
 
-/* Call before a gradient is added: sets aside what is reduced. If the program removed or zeroed the gradient,
-   what was set aside before is dropped. */
+/* Call before a gradient is added: sets aside a gradient that is reduced already. If the program removed or zeroed
+   the gradient, drops what was set aside before. */
 shoal_status ddp_make_room(struct ddp_param *param);
-/* Copies the leaf's gradient to its place in the block, and makes that the leaf's gradient. */
+/* Copies `kept`, the leaf's gradient, to its place in the block, and makes our tensor over it the leaf's gradient. */
 shoal_status ddp_take_in(struct ddp_param *param, shoal_tensor *kept);
 
 /* Call at the end of a backward pass in which the parameter got no gradient: puts into its place what is to be

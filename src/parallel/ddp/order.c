@@ -15,7 +15,7 @@
 /* How often a rank that waits for the others checks whether one of them has given up. */
 #define LOOK_SECONDS 0.05
 
-/* The last generation that was lost, and why: its lane is closed by then. */
+/* The last generation that was lost, and why. It is kept here because the lane, which knew the reason, is closed. */
 struct lost {
     uint32_t generation;
     shoal_status status;
@@ -23,11 +23,11 @@ struct lost {
 };
 
 struct ddp_order {
-    struct owned owned;      /* first: the world's list */
-    shoal_group *group;      /* with a reference: its address is not used again */
-    _Atomic uint32_t n_lost; /* generations */
+    struct owned owned;      /* first: an entry of the world's list */
+    shoal_group *group;      /* one reference, so that no other group gets its address */
+    _Atomic uint32_t n_lost; /* how many generations of the shared lane were lost */
     struct lost last;
-    int *n_lost_lanes; /* of modules: generations of each lane number, as far as known here */
+    int *n_lost_lanes; /* for each number of a module's lane: how many generations this rank has lost */
     size_t n_numbers;
     size_t capacity;
 };
@@ -86,7 +86,7 @@ static shoal_status open_lane(const struct ddp_order *order, uint32_t generation
     return group_create_lane(order->group, 0, shoal_group_n_ranks(order->group), word, lane_out);
 }
 
-/* The lane has failed. */
+/* Notes that the lane of a generation has failed, and closes it. */
 static void lose(struct ddp_order *order, uint32_t generation, shoal_group *lane, shoal_status status,
                  const char *text)
 {
@@ -131,10 +131,9 @@ bool ddp_order_close_failed(const struct ddp_order *order, shoal_group *lane)
     if (!lane || group_failure(lane) == SHOAL_OK) {
         return false;
     }
-    bool is_alone = group_failure(order->group) == SHOAL_OK; /* otherwise no other lane would be better */
+    bool is_alone = group_failure(order->group) == SHOAL_OK; /* if not, other lanes would fail as well */
     if (is_alone) {
-        (void)!shoal_group_close(
-            lane); /* waits for nobody; one that cannot be closed now ends with the world */
+        (void)!shoal_group_close(lane); /* does not wait; if it cannot be closed now, the world closes it */
     }
     error_clear();
     return is_alone;

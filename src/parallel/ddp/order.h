@@ -22,13 +22,13 @@
 #include "shoal/status.h"
 #include "transport/purpose.h"
 
-/* One for each group that has had a wrapped module. The world keeps it: its count must outlive the modules. */
+/* One for each group that has had a wrapped module. The world owns it, because its count must outlive the modules. */
 struct ddp_order;
 
-/* The order of the group; made if there is none. */
+/* Finds the order of the group, or makes it. */
 shoal_status ddp_order_find(shoal_group *group, struct ddp_order **order_out);
 
-/* Which lane is in use: the number of lanes that were lost before it. */
+/* The generation of the shared lane that is in use: how many were lost before it. */
 uint32_t ddp_order_generation(const struct ddp_order *order);
 
 /*
@@ -39,10 +39,10 @@ uint32_t ddp_order_generation(const struct ddp_order *order);
 shoal_status ddp_order_compare(struct ddp_order *order, const struct purpose *purpose,
                                shoal_group *const *lanes, size_t n_lanes);
 
-/* Why that generation has failed; SHOAL_OK if it has not. */
+/* Why that generation of the shared lane has failed; SHOAL_OK if it has not. */
 shoal_status ddp_order_failure(const struct ddp_order *order, uint32_t generation);
 
-/* This rank gives up a pass of that generation: ranks that wait for it are told. */
+/* Call when this rank gives up a pass of that generation: makes its lane fail, so that ranks that wait are told. */
 void ddp_order_poison(struct ddp_order *order, uint32_t generation, shoal_status status, const char *text);
 
 /* The lanes of modules have generations of their own (block.h). Closes a lane that has failed while its group

@@ -21,7 +21,7 @@ struct pass {
     struct ddp **ddps;
     size_t n;
     size_t capacity;
-    shoal_work **announced; /* by module; NULL: no barrier was started, or it has been waited for */
+    shoal_work **announced; /* for each module a barrier; NULL: none was started, or it is over */
 };
 
 /* Which modules ----------------------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ static void write_words(struct ddp *const *ddps, size_t n, char *words)
     }
 }
 
-/* The end of a pass through `n` modules of one group. */
+/* Compares with the other ranks that a pass through these `n` modules of one group ends. */
 static shoal_status compare_order(struct ddp *const *ddps, size_t n)
 {
     char words[PURPOSE_WORDS_BYTES];
@@ -79,7 +79,7 @@ static shoal_status compare_order(struct ddp *const *ddps, size_t n)
     shoal_group **lanes = mem_alloc(n * sizeof(shoal_group *));
     shoal_status status = SHOAL_ERR_NO_MEMORY;
     if (numbers && lanes) {
-        numbers[0] = DETAIL_SET; /* the words tell them */
+        numbers[0] = DETAIL_SET; /* not printed: `words` has the numbers */
         numbers[1] = (int64_t)n;
         for (size_t i = 0; i < n; i++) {
             numbers[2 + i] = ddps[i]->lane.number + 1;

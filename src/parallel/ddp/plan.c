@@ -11,7 +11,7 @@
 /* The bucket of a dtype that takes items now. */
 struct open_bucket {
     bool is_open;
-    bool has_closed; /* one of this dtype before */
+    bool has_closed; /* an earlier bucket of this dtype is full */
     size_t bucket;
 };
 
@@ -20,7 +20,7 @@ size_t ddp_round_up(size_t bytes)
     return (bytes + DDP_ALIGNMENT - 1) / DDP_ALIGNMENT * DDP_ALIGNMENT;
 }
 
-/* One block for all three lists. */
+/* Allocates the three lists as one block of memory, which begins with `places`. */
 static shoal_status allocate(struct ddp_plan *plan, size_t n_items)
 {
     size_t each = sizeof plan->places[0] + sizeof plan->buckets[0] + sizeof plan->members[0];
@@ -77,7 +77,8 @@ static int compare_last(const void *a, const void *b)
 static void sort_buckets(struct ddp_plan *plan, const size_t *order)
 {
     qsort(plan->buckets, plan->n_buckets, sizeof plan->buckets[0], compare_last);
-    /* members is a scratch list here: the new number by the old one, found through the last item. */
+    /* Uses `members` as scratch memory: the new number of each bucket, by its old number. The last item of a bucket
+       still has the old one. */
     for (size_t i = 0; i < plan->n_buckets; i++) {
         plan->members[plan->places[order[plan->buckets[i].first]].bucket] = i;
     }

@@ -34,7 +34,7 @@ struct ddp_place {
 struct ddp_range {
     shoal_dtype dtype;
     size_t offset; /* in the block */
-    size_t bytes;  /* with what fills up each item */
+    size_t bytes;  /* with the padding after each item */
     size_t first;  /* its items are members[first ...], in order */
     size_t n_items;
 };
@@ -43,9 +43,9 @@ struct ddp_plan {
     size_t n_items;
     size_t n_buckets;
     size_t bytes;              /* of the block */
-    struct ddp_place *places;  /* by item; owns the memory of all three */
-    struct ddp_range *buckets; /* in the order in which they leave; room for n_items */
-    size_t *members;           /* items, by bucket */
+    struct ddp_place *places;  /* one for each item; the memory of all three lists begins here */
+    struct ddp_range *buckets; /* in the order in which they are sent; room for n_items */
+    size_t *members;           /* the items of the first bucket, of the second, and so on */
 };
 
 /* Closes a bucket when it has `bytes`, the first one of each dtype at `first_bytes`. The sum of sizes must

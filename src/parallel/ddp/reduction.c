@@ -162,7 +162,7 @@ static shoal_status adopt_order(struct ddp *ddp, const uint64_t *order)
     struct ddp_plan plan = {.n_items = 0};
     TRY(plan_from(ddp, order, &plan));
     shoal_status status = ddp_plan_is_same(&ddp->buckets.plan, &plan) ? SHOAL_OK : ddp_move(ddp, &plan);
-    ddp_plan_free(&plan); /* nothing is left of one that was moved to */
+    ddp_plan_free(&plan); /* does nothing if ddp_move has taken the plan over */
     return status;
 }
 
@@ -195,8 +195,8 @@ static shoal_status learn(struct ddp *ddp)
 
 /* What is known about the parameters over all ranks. */
 struct verdict {
-    unsigned char *is_used; /* with reduce_unused: by parameter, on any rank; otherwise NULL: all are */
-    int64_t missing;        /* parameter * ranks + rank of the first that is missing; INT64_MAX: none */
+    unsigned char *is_used; /* with reduce_unused: whether any rank used the parameter; NULL: all are used */
+    int64_t missing;        /* the first missing gradient: parameter * ranks + rank; INT64_MAX: none */
 };
 
 static bool is_missing(const struct ddp_param *param)

@@ -29,7 +29,7 @@
 
 /* Broadcasting ------------------------------------------------------------------------------------------- */
 
-/* Contiguous memory for the values of a tensor: its own, or a copy. */
+/* Finds contiguous memory with the values of a tensor: the tensor's own, or a copy. */
 static shoal_status find_values(shoal_tensor *tensor, shoal_part *part, shoal_tensor **copy_out)
 {
     TRY(tensor_wait_writable(tensor, /*overwrites=*/false));
@@ -54,7 +54,7 @@ static shoal_status put_values(struct ddp_tensors *list, shoal_tensor *const *co
     return SHOAL_OK;
 }
 
-/* As bytes: one synchronization for all dtypes. */
+/* Sends the values of all tensors as bytes, in one collective for all dtypes. */
 static shoal_status send_values(shoal_group *lane, struct ddp_tensors *list, shoal_part *parts,
                                 shoal_tensor **copies)
 {
@@ -176,7 +176,7 @@ static shoal_status create(shoal_module *module, const shoal_ddp_options *option
         char text[ERROR_TEXT_BYTES];
         (void)snprintf(text, sizeof text, "%s", shoal_error_text());
         if (ddp_of(module) == ddp) {
-            claim_drop(module, CLAIMANT_DDP); /* frees it */
+            claim_drop(module, CLAIMANT_DDP); /* frees `ddp` */
         } else {
             ddp_free(ddp);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls of shoal/fsdp_unit.h about all units of a context together. For both ways in. */
+/* The calls of shoal/fsdp_unit.h about all units of a context together. For explicit calls and for modules. */
 #include "base/error.h"
 #include "base/try.h"
 #include "parallel/clip.h"
@@ -68,8 +68,6 @@ shoal_status shoal_fsdp_memory(const shoal_fsdp *fsdp, shoal_fsdp_memory_report 
 
 /* Clipping ------------------------------------------------------------------------------------------------ */
 
-/* Replicas have equal gradients and are not asked. */
-
 static shoal_status check_landed(const char *call, const shoal_fsdp *fsdp)
 {
     TRY(fsdp_check_failure(fsdp->context));
@@ -82,7 +80,7 @@ static shoal_status check_landed(const char *call, const shoal_fsdp *fsdp)
                            call);
 }
 
-/* All ranks clip this model, by these numbers. */
+/* Compares with all ranks that they clip this model, with these arguments. */
 static shoal_status compare(const struct fsdp_context *context, enum purpose_id id, const int64_t *details,
                             size_t n_details)
 {
@@ -106,6 +104,7 @@ shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double
     clip_say_norm(&norm, details);
     shoal_status status = compare(fsdp->context, PURPOSE_FSDP_CLIP, details, CLIP_NORM_DETAILS);
     if (status == SHOAL_OK) {
+        /* Over the shards only: all replicas have the same gradients. */
         status = clip_by_norm(&source, fsdp->context->mesh.reduce, &norm, &found);
     }
     TRY(fsdp->way->end_call(fsdp, call, status));

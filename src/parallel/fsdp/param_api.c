@@ -25,7 +25,7 @@ struct param_call {
     struct fsdp_unit *unit;
     size_t index;
     struct fsdp_param *param;
-    struct fsdp_array array; /* the values of its shard, or an array like that */
+    struct fsdp_array array; /* the values of its shard, or an array that is cut like it */
 };
 
 static shoal_status find(struct param_call *call, const shoal_fsdp_param *handle)
@@ -42,7 +42,7 @@ static shoal_status begin(struct param_call *call, const shoal_fsdp_param *handl
     return fsdp_unit_check_open(call->name, call->unit);
 }
 
-/* The text of a failure gets the call and the parameter in front. */
+/* Puts the names of the call and of the parameter before the error text. */
 static shoal_status name_call(const struct param_call *call, shoal_status status)
 {
     return status == SHOAL_OK ? SHOAL_OK
@@ -114,7 +114,7 @@ static struct purpose purpose_of(const struct param_call *call, enum purpose_id 
     return (struct purpose){.id = id, .root = call->unit->root, .unit = unit};
 }
 
-/* All ranks make this call on this parameter, with this root. */
+/* Compares with all ranks that they make this call on this parameter, with this root. */
 static shoal_status compare_values(const struct param_call *call, enum purpose_id id, int root)
 {
     TRY(fsdp_unit_check_failure(call->unit));
@@ -122,7 +122,7 @@ static shoal_status compare_values(const struct param_call *call, enum purpose_i
     return end(call, fsdp_compare_param(call->unit->mesh, &purpose, call->param, call->index, root));
 }
 
-/* And with this dtype. */
+/* compare_values for an array; its dtype is compared, too. */
 static shoal_status compare_array(const struct param_call *call, enum purpose_id id, int root)
 {
     TRY(fsdp_unit_check_failure(call->unit));
@@ -130,7 +130,7 @@ static shoal_status compare_array(const struct param_call *call, enum purpose_id
     return end(call, fsdp_compare_array(call->unit->mesh, &purpose, &call->array, call->index, root));
 }
 
-/* `full` is looked at on the root alone, or, without one, on every rank. */
+/* Checks that `full` is given: on the root or, if there is none, on every rank. */
 static shoal_status check_full(const struct param_call *call, const void *full, int root)
 {
     return name_call(call, root == SHOAL_FSDP_ALL_RANKS
@@ -140,7 +140,8 @@ static shoal_status check_full(const struct param_call *call, const void *full, 
 
 /* Values ------------------------------------------------------------------------------------------------- */
 
-/* With the explicit calls: between steps nothing is gathered, and nothing on its way. */
+/* With the explicit calls: SHOAL_ERR_STATE if the unit is in a pass, its gather is in flight, or gradients wait in its
+   buffer. */
 static shoal_status check_between_steps(const struct param_call *call)
 {
     const struct fsdp_unit *unit = call->unit;
@@ -150,7 +151,7 @@ static shoal_status check_between_steps(const struct param_call *call)
                : error_set(SHOAL_ERR_STATE, "%s: %s is in the middle of a step", call->name, unit->name);
 }
 
-/* What was gathered is not what is loaded. */
+/* Gives up whole parameters, which would be out of date, and waits for other uses of the shard. */
 static shoal_status begin_writing(const struct param_call *call)
 {
     TRY(fsdp_unit_give_up(call->unit));
@@ -187,7 +188,7 @@ shoal_status shoal_fsdp_load_slice(shoal_fsdp_param *param, int64_t offset, int6
     if (fsdp_array_load_slice(&call.array, offset, length, slice)) {
         end_writing(&call);
     }
-    call.unit->was_loaded = call.unit->was_forward; /* also where this rank has none of it */
+    call.unit->was_loaded = call.unit->was_forward; /* even if this rank has no part of the slice */
     return SHOAL_OK;
 }
 
@@ -236,7 +237,7 @@ static shoal_status begin_array(struct param_call *call, const shoal_fsdp_param 
                            call->name, call->param->name, call->param->shard_count);
 }
 
-/* What was gathered from the parameter's own values must be given up first, which shoal_fsdp_load does. */
+/* Refuses the parameter's own shard: whole parameters would be out of date, and only shoal_fsdp_load gives them up. */
 static shoal_status check_not_values(const struct param_call *call, const char *instead)
 {
     return call->array.shard != call->param->shard

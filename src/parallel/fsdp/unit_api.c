@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls of shoal/fsdp_unit.h about units: settings, hooks, prefetching, and gathering by hand. For both ways in. */
+/* The calls of shoal/fsdp_unit.h about units: settings, hooks, prefetching, and gathering by hand. For explicit
+   calls and for modules. */
 #include <math.h>
 
 #include "base/error.h"
@@ -21,12 +22,12 @@
 /* What a setter does to each unit; all are checked before the first is changed. */
 struct change {
     const char *call;
-    shoal_status (*check)(struct fsdp_unit *unit, void *change); /* NULL: any time will do */
+    shoal_status (*check)(struct fsdp_unit *unit, void *change); /* NULL: allowed at any time */
     void (*apply)(struct fsdp_unit *unit, const struct change *change);
     bool is_on;
     double factor;
     shoal_reshard reshard;
-    void *context; /* of a function */
+    void *context; /* of the function that is set */
     shoal_all_reduce_hook all_reduce;
     shoal_fsdp_landed_hook landed;
     shoal_custom_all_gather all_gather;
@@ -341,7 +342,7 @@ static shoal_status fill_list(const char *call, const struct fsdp_unit *unit, sh
         if (status != SHOAL_OK) {
             return error_set(status, "%s (units[%zu])", shoal_error_text(), i);
         }
-        /* Units of modules have no context before the first call, which looks again. */
+        /* Units of modules have no context before the first forward pass, which checks the lists again (prepare.c). */
         if (unit->context && list[i]->context != unit->context) {
             return error_set(SHOAL_ERR_INVALID, "%s: %s does not have the context of %s (units[%zu])", call,
                              list[i]->name, unit->name, i);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls of shoal/fsdp.h that make contexts, and those about parameters by number. */
+/* The calls of shoal/fsdp.h that make contexts, and that take parameters by their numbers. */
 #include <string.h>
 
 #include "base/error.h"
@@ -27,7 +27,7 @@ static shoal_status visit_all(void *owner, fsdp_unit_visitor visit, void *contex
     return SHOAL_OK;
 }
 
-/* `call` failed to make a mesh, or did not: then the rest. */
+/* Makes a context. `status` tells whether the mesh could be made; if not, this is the error of `call`. */
 static shoal_status create(const char *call, shoal_status status, const struct fsdp_mesh *mesh,
                            bool is_replicated, const shoal_fsdp_options *given, shoal_fsdp **fsdp_out)
 {
@@ -49,7 +49,7 @@ static shoal_status create(const char *call, shoal_status status, const struct f
     }
     fsdp->way = &explicit_way;
     fsdp->all = (struct shoal_fsdp_unit){.each = visit_all, .owner = fsdp};
-    /* Only now: a call that fails takes no number. */
+    /* The last thing that is done: a call that fails must not use up a number. */
     fsdp->context->root = fsdp_mesh_next_root(&fsdp->context->mesh);
     *fsdp_out = fsdp;
     return SHOAL_OK;
@@ -87,7 +87,7 @@ shoal_status shoal_fsdp_create_replicated(shoal_group *group, const shoal_fsdp_o
                   /*is_replicated=*/true, options, fsdp_out);
 }
 
-/* Those of modules end with them. */
+/* Does nothing for the contexts of modules, which are freed with their root module. */
 void shoal_fsdp_free(shoal_fsdp *fsdp)
 {
     if (fsdp && fsdp->way == &explicit_way) {
@@ -110,7 +110,7 @@ shoal_status explicit_find_unit(const char *call, const shoal_fsdp *fsdp, int un
     return SHOAL_OK;
 }
 
-/* Without the name of a call. */
+/* Does not put the name of a call before the error text. */
 static shoal_status check_id(const shoal_fsdp *fsdp, int id)
 {
     return id >= 0 && (size_t)id < fsdp->n_params
@@ -256,7 +256,7 @@ shoal_status shoal_fsdp_add_param(shoal_fsdp *fsdp, int unit, const char *name, 
     return shoal_fsdp_add_param_along(fsdp, unit, name, dtype, n_dims, shape, 0, full, id_out);
 }
 
-/* Between steps nothing is gathered, and nothing on its way. */
+/* SHOAL_ERR_STATE if the unit is in a pass, its gather is in flight, or gradients wait in its buffer. */
 static shoal_status check_between_steps(const struct fsdp_unit *unit, const char *what)
 {
     if (unit->phase == FSDP_IDLE && !unit->gather.is_pending && !unit->grads.buffer) {
@@ -285,7 +285,7 @@ shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp *fsdp, int id, bool is_requ
     return SHOAL_OK;
 }
 
-/* Nor are gradients on their way. */
+/* SHOAL_ERR_STATE if a backward pass was not ended, or reductions are still in flight. */
 static shoal_status check_landed(const shoal_fsdp *fsdp, const char *what)
 {
     TRY(explicit_check_ended(fsdp, what));

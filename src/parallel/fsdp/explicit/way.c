@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How calls on the context of explicit calls differ from those on a module's. */
+/* The parts of calls on a context that are specific to the explicit calls (engine/way.h). */
 #include "base/error.h"
 #include "base/try.h"
 #include "parallel/fsdp/engine/context.h"
