@@ -170,7 +170,7 @@ static shoal_arg make_default(const struct op_param *param)
         break;
     case SHOAL_VALUE_INTS:
     case SHOAL_VALUE_TENSORS:
-        arg.kind = SHOAL_ARG_LIST; /* an empty one is the only default there is */
+        arg.kind = SHOAL_ARG_LIST; /* parameters of these types have no default but an empty list */
         arg.as.list.items = NULL;
         arg.as.list.count = 0;
         break;

@@ -44,7 +44,7 @@ static shoal_status call_result(struct bucket_join *join, struct shoal_node *pie
                     2, &node));
     shoal_arg args[] = {bucket_node_arg(node), bucket_list_arg(sizes, (size_t)layout->n_dims)};
     TRY(bucket_call(join, OP_reshape, args, 2, &node));
-    if (!node->values[0]->is_contiguous) { /* a view of rows, where users may ask for another shape */
+    if (!node->values[0]->is_contiguous) { /* users may view it in a shape that needs contiguous memory */
         shoal_arg arg = bucket_node_arg(node);
         TRY(bucket_call(join, OP_contiguous, &arg, 1, &node));
     }

@@ -65,7 +65,7 @@ void captured_forget_input(const struct shoal_node *node)
         index += before->kind == SHOAL_NODE_PLACEHOLDER ? 1 : 0;
     }
     if (index >= captured->n_inputs) {
-        return; /* one that was added after the capture */
+        return; /* the placeholder was added after the capture */
     }
     struct captured_input *input = &captured->inputs[index];
     shoal_tensor_unref(input->tensor);

@@ -25,8 +25,8 @@ struct gradient {
        that row. */
     size_t sharer;
     size_t output; /* which output is the new gradient; SIZE_MAX: none, it is written in place or removed */
-    bool is_added_to;  /* after the step the leaf has the gradient that it had before, */
-    bool is_kept;      /* and no op of the step uses that: the run does not touch it */
+    bool is_added_to;  /* after the step the leaf has the same gradient tensor as before */
+    bool is_kept;      /* is_added_to, and no op of the step uses the gradient: the run does not touch it */
     bool is_averaged;  /* is_averaged of the gradient after the step (tensor/tensor.h) */
     bool had_gradient; /* when the step was captured */
 

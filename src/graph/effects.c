@@ -50,8 +50,8 @@ struct storage_state {
     uint32_t seen_at; /* the place of the node with which it first appeared */
     struct shoal_node *last_write;
     size_t readers;       /* index + 1 of the newest; 0: none */
-    uint32_t accessed_at; /* the place of the node that accessed it last, */
-    size_t access;        /* and the index of that access in `accesses` */
+    uint32_t accessed_at; /* the place of the node that accessed it last */
+    size_t access;        /* the index of that node's access in `accesses` */
     uint32_t input_of;    /* the place of the last node that has it as an argument (mark_inputs) */
 };
 

@@ -47,7 +47,7 @@ static shoal_status infer_meta(void *context, const shoal_node *node, shoal_tens
 {
     struct inference *inference = context;
     *tensor_out = node->values[0];
-    inference->needs_scope = node->kind == SHOAL_NODE_CONSTANT; /* others are on the meta device */
+    inference->needs_scope = node->kind == SHOAL_NODE_CONSTANT; /* others have meta tensors */
     return inference->needs_scope ? SHOAL_ERR_STATE : SHOAL_OK;
 }
 

@@ -85,7 +85,7 @@ shoal_status lower_find_lives(struct shoal_lowering *lowering)
             buffer->last = plan->buffers[buffer->index].last;
         } else if ((buffer->place == PLAN_POOL || buffer->place == PLAN_WINDOW) &&
                    buffer->first == PLAN_NONE) {
-            /* No step needs it. */
+            /* No step uses the buffer. */
             buffer->first = 0;
             buffer->bytes = 0;
         }

@@ -435,7 +435,7 @@ shoal_status lower_window_gather(struct shoal_lowering *lowering, struct window_
     collective->call.pieces = NULL;
     collective->call.window_pieces = pieces;
     collective->call.n_window_pieces = gather->n_sources;
-    collective->window = 0; /* until windows are there */
+    collective->window = 0; /* set when windows are assigned (windows.c) */
     for (size_t i = 0; i < gather->n_sources; i++) {
         collective->sends[i] = sends[i];
     }

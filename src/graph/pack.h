@@ -12,7 +12,7 @@ struct pack_item {
     size_t bytes;   /* above 0 */
     uint32_t first; /* beginning of its lifetime */
     uint32_t last;  /* end of its lifetime, included */
-    size_t *offset; /* is set */
+    size_t *offset; /* where the offset is written to */
 };
 
 /* Sets the offsets of all items, and gives how many bytes they need. */

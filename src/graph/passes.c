@@ -185,7 +185,7 @@ static shoal_status run_part(struct shoal_graph *graph, const char *name, size_t
                              const shoal_pass_options *options, shoal_pass_report *report)
 {
     const struct pass *pass = NULL;
-    struct pass_changes changes; /* not needed: those of the outer pass include them */
+    struct pass_changes changes; /* not used: the changes of the outer pass include them */
     TRY(pass_find(name, bytes, &pass));
     return pass_run(graph, pass, label, /*is_part=*/true, options, report, &changes);
 }

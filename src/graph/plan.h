@@ -53,8 +53,8 @@ struct plan_buffer {
     size_t bytes;
     uint32_t first;   /* the first step that touches it; PLAN_NONE: it exists before the first step */
     uint32_t last;    /* the last step that uses it; the number of steps: it is an output */
-    uint32_t comm_id; /* of comm memory: counts in the order of lowering, from 1 */
-    uint32_t gather;  /* of a window: the gather whose result it is */
+    uint32_t comm_id; /* with PLAN_COMM: counts such buffers from 1, in the order of lowering */
+    uint32_t gather;  /* with PLAN_WINDOW: the gather whose result it is */
     const char *name; /* of the node that creates it */
     /* One reference. Lowering makes it without memory, for tensors to refer to; binding gives it memory. A constant has
        its own storage; a slot has that of the buffer that it is a part of. */
@@ -148,9 +148,9 @@ struct plan_step {
     size_t n_outputs;
     size_t workspace_bytes;  /* scratch memory of the kernel */
     size_t workspace_offset; /* in the pool */
-    uint32_t collective;     /* of PLAN_START, PLAN_WAIT and PLAN_BLOCK */
-    uint32_t window;         /* of PLAN_RELEASE: the window, */
-    uint32_t gather;         /* and the gather whose results were read */
+    uint32_t collective;     /* for PLAN_START, PLAN_WAIT and PLAN_BLOCK */
+    uint32_t window;         /* for PLAN_RELEASE: the window that is released */
+    uint32_t gather;         /* for PLAN_RELEASE: the gather whose results were read */
 };
 
 /* An output of the graph. */

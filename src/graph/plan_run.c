@@ -77,7 +77,7 @@ static shoal_status check(const struct run *run)
         return error_set(SHOAL_ERR_STATE, "the plan cannot run any more: %s", binding->broken_text);
     }
     if (run->plan->world) {
-        TRY(world_check(run->plan->world)); /* a child shares comm memory with its parent */
+        TRY(world_check(run->plan->world)); /* a forked child must not write the parent's comm memory */
     }
     if ((run->n_inputs > 0 && !run->inputs) || (run->n_outputs > 0 && !run->outputs)) {
         bool is_inputs = run->n_inputs > 0 && !run->inputs;

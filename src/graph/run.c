@@ -359,7 +359,7 @@ static shoal_status run_node(struct run *run, const struct shoal_node *node, siz
         status = call(run, node);
         break;
     case SHOAL_NODE_OUTPUT:
-        return SHOAL_OK; /* its inputs are taken when nothing can fail any more */
+        return SHOAL_OK; /* outputs are given at the end, when nothing can fail any more */
     }
     if (status != SHOAL_OK) {
         return error_prefix(status, "%%%s", node->name);

@@ -10,11 +10,11 @@
 #include "base/try.h"
 
 #define TAG_PREFIX "graph:"
-#define TAG_BYTES 65      /* as many as a tag may have */
-#define TAG_NAME_BYTES 58 /* of them, for the name */
-#define TAG_CUT_BYTES 41  /* for the beginning of a name that has a hash behind it */
+#define TAG_BYTES 65      /* the longest tag, with the zero at its end */
+#define TAG_NAME_BYTES 58 /* the longest name that fits behind the prefix */
+#define TAG_CUT_BYTES 41  /* a longer name is cut to this, and followed by '~' and its hash */
 
-/* Names have no '~', so none is taken for another that was cut. */
+/* Names contain no '~', so a short name never equals one that was cut. */
 static void write_tag(char tag[TAG_BYTES], const char *name)
 {
     size_t n_bytes = strlen(name);

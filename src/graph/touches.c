@@ -11,7 +11,7 @@ struct walk {
     shoal_status status;
     bool reads;
     bool writes;
-    size_t n_tensors;             /* so far */
+    size_t n_tensors;             /* how many tensors were visited so far */
     shoal_tensor *const *results; /* of batch_p2p_ops: a tensor that is its own result is received */
     size_t n_results;
 };

@@ -6,14 +6,14 @@
 #include "graph/storage_map.h"
 #include "tensor/scope.h"
 
-/* Has a reference to both: the address of `real` is a key, and must not become that of another storage. */
+/* One reference to each. The address of `real` is a key, so it must not be used for another storage meanwhile. */
 struct twin {
     struct storage *real;
     struct storage *meta;
 };
 
 struct graph_twins {
-    struct storage_map map; /* from real ones to indices */
+    struct storage_map map; /* from storages with data to indices of `twins` */
     struct twin *twins;
     size_t n_twins;
     size_t capacity;
