@@ -343,7 +343,7 @@ static void give_up_lanes(struct ddp *ddp)
 void ddp_close(struct ddp *ddp)
 {
     bool is_awaited = ddp->backward.is_running && ddp->backward.syncs; /* others may wait in that pass */
-    /* Only once: the module may have been called since, and may belong to another generation of the order. */
+    /* Only once, because the module may have been called since, and may belong to another generation of the order. */
     if (ddp->lane.group && !ddp->lane.is_given_up &&
         (ddp->lane.is_broken || is_awaited || is_anything_in_flight(ddp))) {
         give_up_lanes(ddp);

@@ -42,7 +42,6 @@ static shoal_status look_at_params(struct ddp *ddp)
     return SHOAL_OK;
 }
 
-/* Before the module is called. */
 static shoal_status before_forward(void *context, const shoal_forward_call *call)
 {
     struct ddp *ddp = context;

@@ -320,7 +320,8 @@ shoal_status shoal_fsdp_set_landed_hook(shoal_fsdp_unit *unit, shoal_fsdp_landed
 
 /* Prefetching -------------------------------------------------------------------------------------------- */
 
-/* Before anything else is checked, which would clear the text of the call that should have given the handle. */
+/* Checks for NULL before anything else, because other checks clear the error text of the call that should have given
+   the handle. */
 static shoal_status check_given(const char *call, const shoal_fsdp_unit *unit, shoal_fsdp_unit *const *units,
                                 size_t n_units)
 {

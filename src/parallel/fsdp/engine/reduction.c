@@ -99,7 +99,7 @@ static shoal_status need_reductions(struct fsdp_context *context)
                     context->reductions.n + 1, sizeof context->reductions.items[0]);
 }
 
-/* From now on the buffer is the reduction's. */
+/* Adds a reduction in flight, which has the unit's buffer from now on. */
 static void add_reduction(struct fsdp_unit *unit, const struct fsdp_reduction *reduction)
 {
     struct fsdp_context *context = unit->context;
