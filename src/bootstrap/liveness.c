@@ -61,6 +61,7 @@ struct page {
     struct segment *segment;
     int n_users;
     struct members *users; /* all users so far, also those that are gone: their descriptors must stay open */
+    int maker_fd;          /* the descriptor of a maker that is gone, which must stay open too; -1: none */
     struct page *next;
 };
 
@@ -115,7 +116,7 @@ static shoal_status add_page(int fd, const struct stat *stat, int n_ranks, struc
     if (!page) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    *page = (struct page){.device = stat->st_dev, .inode = stat->st_ino, .next = table};
+    *page = (struct page){.device = stat->st_dev, .inode = stat->st_ino, .maker_fd = -1, .next = table};
     shoal_status status = segment_map(fd, page_bytes(n_ranks), &page->segment);
     if (status != SHOAL_OK) {
         mem_free(page);
@@ -139,6 +140,9 @@ static void remove_page(struct page *page)
         next = user->next;
         (void)close(user->fd);
         mem_free(user);
+    }
+    if (page->maker_fd >= 0) {
+        (void)close(page->maker_fd);
     }
     segment_unref(page->segment);
     mem_free(page);
@@ -164,6 +168,18 @@ static shoal_status enter_page(struct members *members)
     return SHOAL_OK;
 }
 
+/* Frees a maker. Its descriptor stays with the page. */
+static void forget_maker(struct page *page, struct members *maker)
+{
+    struct members **link = &page->users;
+    while (*link != maker) {
+        link = &(*link)->next;
+    }
+    *link = maker->next;
+    page->maker_fd = maker->fd;
+    mem_free(maker);
+}
+
 /* Under the table's lock. Afterwards the members are freed, or kept by the page until its end. */
 static void exit_page(struct members *members)
 {
@@ -171,6 +187,8 @@ static void exit_page(struct members *members)
     page->n_users--;
     if (page->n_users == 0) {
         remove_page(page);
+    } else if (members->rank < 0) {
+        forget_maker(page, members);
     }
 }
 

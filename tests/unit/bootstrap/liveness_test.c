@@ -218,6 +218,32 @@ TEST(joining_allocates_nothing)
     members_discard(NULL);
 }
 
+/* A maker that goes leaves no memory behind, and costs the ranks of its process no lock. */
+TEST(a_maker_may_go_first)
+{
+    struct members *page = NULL;
+    struct members *first = NULL;
+    struct members *second = NULL;
+    REQUIRE_OK(members_create(2, &page));
+    size_t n_blocks = test_live_blocks();
+    CHECK_OK(members_join(members_allocate(), dup(members_fd(page)), 2, 0, &first));
+    CHECK_OK(members_join(members_allocate(), dup(members_fd(page)), 2, 1, &second));
+    int fd = dup(members_fd(page)); /* closed in the child only: here that would drop the locks */
+    members_free(page);
+    CHECK(test_live_blocks() == n_blocks + 1);
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        look_at_locks(fd);
+    }
+    int status = -1;
+    CHECK_INT(waitpid(pid, &status, 0), pid);
+    CHECK_INT(status, 0);
+    members_free(second);
+    members_free(first);
+    (void)close(fd);
+}
+
 /* A call that waits for the store of a rank that dies. */
 TEST(a_wait_ends_with_the_holder)
 {
