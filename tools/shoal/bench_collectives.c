@@ -28,7 +28,7 @@ static int print_usage(FILE *out, const char *op, int exit_status)
 {
     fprintf(out,
             "usage: shoal bench %s [options]\n%s"
-            "  --transport T      default shm\n"
+            "  --transport T      default SHOAL_TRANSPORT, or shm\n"
             "  --algorithm A      instead of the one the library picks (shoal info --explain %s)\n"
             "  --symmetric        buffers in symmetric memory instead of the heap\n"
             "  --window           all_gather only: into a window that all ranks share\n"

@@ -37,10 +37,12 @@ static int print_usage(FILE *out, int exit_status)
         "  --launcher NAME  ssh (or the command SHOAL_RSH), or mpirun; default mpirun if there is one\n"
         "  --mpirun CMD     the mpirun to use, with options for it\n"
         "  --address A      with ssh: where rank 0 listens, HOST or HOST:PORT; default the first host\n"
-        "  -x NAME[=VALUE]  passes this variable on to other hosts; SHOAL_* are always passed on\n"
-        "Starts the ranks of a program, with SHOAL_RANK, SHOAL_RANKS and SHOAL_KEY in their environment,\n"
-        "which shoal_world_open reads. Rank 0 reads the standard input. When a rank fails, the others are\n"
-        "ended, and the exit code is that of the rank that failed first.\n",
+        "  -x NAME[=VALUE]  passes this variable on to other hosts, as SHOAL_* are\n"
+        "                   (but not those that describe a launcher's own job)\n"
+        "Starts the ranks of a program. shoal_world_open finds its rank in SHOAL_RANK, SHOAL_RANKS and\n"
+        "SHOAL_KEY, which are set for each rank, or under mpirun in the variables of MPI. Rank 0 reads the\n"
+        "standard input. When a rank fails, the others are ended, and the exit code is the one of the rank\n"
+        "that failed first.\n",
         RUN_MAX_RANKS, GRACE_DEFAULT_S, GRACE_HOSTS_S);
     return exit_status;
 }
