@@ -24,13 +24,15 @@ cd "$(dirname "$0")/.."
 . scripts/progress.sh
 
 # How many hosts / the order of ranks on them, and the host of each rank. Each carrier of messages between hosts runs
-# all of them; on one host every message goes over the carrier.
+# all of them; on one host every message goes over the carrier. Where each rank has a host of its own, large payloads
+# go over MPI from the memory of the caller (docs/design/message.md, Lending).
 placements=(
     "1/block 0,0,0,0"
     "2/block 0,0,1,1"
     "2/cyclic 0,1,0,1"
     "3/block 0,0,1,1,2"
     "3/cyclic 0,1,2,0,1"
+    "4/each 0,1,2,3"
 )
 carriers=(socket openmpi mpich)
 
