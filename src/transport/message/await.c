@@ -19,8 +19,6 @@
 #define POLL_FEW_NS INT64_C(3000)
 #define POLL_NS INT64_C(500000)
 #define POLL_NAP_NS INT64_C(50000)
-/* How long a call that has failed waits for peers to take what it lent: those that live take it at once. */
-#define RECLAIM_SECONDS 2.0
 
 shoal_status message_failure(struct message_channel *channel)
 {
@@ -121,7 +119,8 @@ static int find_borrower(struct message_channel *channel)
 
 void message_reclaim(struct message_channel *channel)
 {
-    int64_t deadline_ns = clock_deadline_after(RECLAIM_SECONDS);
+    /* Peers that live take it at once. */
+    int64_t deadline_ns = clock_deadline_after(router_patience_s(channel->router));
     port_take_back(channel->port);
     for (;;) {
         uint32_t seen = doorbell_look(&channel->bell);

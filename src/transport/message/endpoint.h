@@ -69,6 +69,11 @@ struct endpoint_kind {
     size_t message_bytes;
     /* Calls may be made by any thread, one at a time; where there is `enter`, progress and close only inside of it. */
     bool any_thread;
+    /*
+     * How many seconds a rank that does nothing is waited for where no call's deadline counts: to answer a fence, to
+     * take what a call that has failed lent to it, and, when the world is closed, to take what is left to send. 0: 2.
+     */
+    double patience_s;
 
     /*
      * The endpoint of this rank. All ranks of the world open theirs at the same time; it may wait for them, until the

@@ -403,6 +403,11 @@ bool router_may_lend(const struct router *router, int rank)
     return wire_may_lend(router->wire, rank);
 }
 
+double router_patience_s(const struct router *router)
+{
+    return wire_patience_s(router->wire);
+}
+
 void router_give_up(struct router *router, const char *why)
 {
     wire_give_up(router->wire, why);

@@ -64,6 +64,7 @@ void router_count_pollers(struct router *router, int change);
 void router_flush(struct router *router, int64_t deadline_ns);
 bool router_has_apart(const struct router *router);
 bool router_may_lend(const struct router *router, int rank);
+double router_patience_s(const struct router *router);
 void router_give_up(struct router *router, const char *why);
 
 /* Ports ------------------------------------------------------------------------------------------------- */

@@ -29,8 +29,8 @@
 /* So much of it also after the deadline of the call: it has ended well, and what it sent is needed. */
 #define BEGIN_LATE_NS INT64_C(10000000)
 #define NAPS_BEFORE_LONG 200
-/* How long closing tries to get rid of what was sent, and how long a rank has to answer a fence. */
-#define FLUSH_SECONDS 2.0
+/* If the endpoint does not say another time. */
+#define PATIENCE_SECONDS 2.0
 /* How long closing waits for the application's lock; after a death there is nothing left to send. */
 #define LOCKED_SECONDS 5.0
 #define GIVEN_UP_SECONDS 0.5
@@ -68,6 +68,11 @@ void wire_unlock(struct wire *wire)
     if (must_wake) {
         wake_thread(wire);
     }
+}
+
+double wire_patience_s(const struct wire *wire)
+{
+    return wire->kind->patience_s > 0 ? wire->kind->patience_s : PATIENCE_SECONDS;
 }
 
 /* Who is there ------------------------------------------------------------------------------------------ */
@@ -243,7 +248,7 @@ static void look_for_deaths(struct wire *wire)
 static void finish(struct wire *wire, enum endpoint_caller caller)
 {
     const struct endpoint_kind *kind = wire->kind;
-    int64_t flush_ns = clock_deadline_after(FLUSH_SECONDS);
+    int64_t flush_ns = clock_deadline_after(wire_patience_s(wire));
     bool is_sending = true;
     while (take_turn(wire, caller, &is_sending) && is_sending && clock_now_ns() < flush_ns) {
         if (kind->wait) {
@@ -498,7 +503,7 @@ static bool must_await(struct wire *wire, bool is_over)
 
 void wire_settle(struct wire *wire)
 {
-    int64_t deadline_ns = clock_deadline_after(FLUSH_SECONDS);
+    int64_t deadline_ns = clock_deadline_after(wire_patience_s(wire));
     wire_lock(wire);
     send_fences(wire);
     wire_unlock(wire);

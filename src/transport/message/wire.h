@@ -94,6 +94,9 @@ void wire_lock(struct wire *wire);
 /* Lets the thread send what was handed over, where only the thread may. */
 void wire_unlock(struct wire *wire);
 
+/* How many seconds a rank that does nothing is waited for: the endpoint's patience_s. */
+double wire_patience_s(const struct wire *wire);
+
 /* The longest payload of a frame. */
 size_t wire_frame_bytes(const struct wire *wire);
 /* Under the lock: memory for a payload of `bytes`, at most that many. NULL: no memory. */

@@ -5,48 +5,10 @@
  * as a call has returned, so that whoever still reads it ends the test.
  */
 #include <stdio.h>
-#include <sys/mman.h>
 
-#include "fixtures/memory_endpoint.h"
-#include "fixtures/message_world.h"
+#include "fixtures/memory_world.h"
 
 #define COUNT ((size_t)300001)
-
-static int32_t *map_elements(size_t count)
-{
-    void *memory =
-        mmap(NULL, count * sizeof(int32_t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
-}
-
-static void unmap_elements(int32_t *elements, size_t count)
-{
-    (void)munmap(elements, count * sizeof *elements);
-}
-
-static int32_t element(int rank, size_t i)
-{
-    return (int32_t)(i * 7 % 1000) + rank * 1000;
-}
-
-static bool open_memory_world(struct message_world *m, struct rank *self, int held, int held_after)
-{
-    if (self->rank == 0) {
-        memory_hold(held, held_after);
-        atomic_store(&memory_network.n_given_up, 0);
-        message_world_kind = &memory_kind;
-    }
-    test_barrier(self);
-    return message_world_open(m, self, 0);
-}
-
-/* Nobody is asked for an answer to a fence after it has gone. */
-static void close_memory_world(struct message_world *m)
-{
-    m->transport->disconnect(m->channel);
-    test_barrier(m->self);
-    m->transport->close(m->state);
-}
 
 /* What this rank gives and gets in an all_gather of COUNT elements of each. */
 struct gathered {
@@ -101,7 +63,7 @@ TEST_RANKS(long_stretches_are_sent_from_where_they_lie, 3)
     if (self->is_process) {
         return;
     }
-    REQUIRE(open_memory_world(&m, self, MEMORY_NOBODY, 0));
+    REQUIRE(open_memory_world(&m, self, &memory_kind, &(struct memory_plan){MEMORY_PLAN_QUIET}));
     for (int i = 0; i < 3; i++) {
         gather_once(&m, self);
     }
@@ -146,7 +108,7 @@ TEST_RANKS(reductions_may_be_in_place, 3)
     if (self->is_process) {
         return;
     }
-    REQUIRE(open_memory_world(&m, self, MEMORY_NOBODY, 0));
+    REQUIRE(open_memory_world(&m, self, &memory_kind, &(struct memory_plan){MEMORY_PLAN_QUIET}));
     for (int i = 0; i < 4; i++) {
         reduce_once(&m, self, i % 2 == 0);
     }
@@ -161,15 +123,17 @@ TEST_RANKS(a_rank_that_stops_does_not_read_memory_of_calls_that_have_ended, 3)
     if (self->is_process) {
         return;
     }
-    REQUIRE(open_memory_world(&m, self, /*held=*/2, /*held_after=*/3));
+    struct memory_plan plan = {MEMORY_PLAN_QUIET, .held_after = 3};
+    plan.held = 2;
+    REQUIRE(open_memory_world(&m, self, &memory_hasty_kind, &plan));
     REQUIRE(make_gathered(&gathered, self));
-    CHECK_STATUS(message_world_run(&m, &gathered.collective, 0.5), SHOAL_ERR_TIMEOUT);
+    CHECK_STATUS(message_world_run(&m, &gathered.collective, 0.3), SHOAL_ERR_TIMEOUT);
     unmap_gathered(&gathered);
     test_barrier(self);
     CHECK(atomic_load(&memory_network.n_given_up) > 0);
     test_barrier(self);
     if (self->rank == 0) {
-        memory_hold(MEMORY_NOBODY, 0);
+        memory_let_go();
     }
     test_pause(0.05); /* rank 2 takes what there is */
     close_memory_world(&m);
@@ -182,7 +146,7 @@ static void *poison(void *context)
         wait_sleep(1000000);
     }
     m->transport->poison(m->channel, SHOAL_ERR_CANCELLED, "enough");
-    memory_hold(MEMORY_NOBODY, 0);
+    memory_let_go();
     return NULL;
 }
 
@@ -195,7 +159,9 @@ TEST_RANKS(a_group_that_is_aborted_gives_memory_back_and_spares_the_others, 3)
     if (self->is_process) {
         return;
     }
-    REQUIRE(open_memory_world(&m, self, MEMORY_ALL, /*held_after=*/4));
+    struct memory_plan plan = {MEMORY_PLAN_QUIET, .held_after = 4};
+    plan.held = MEMORY_ALL;
+    REQUIRE(open_memory_world(&m, self, &memory_kind, &plan));
     REQUIRE(make_gathered(&gathered, self));
     bool is_started = self->rank == 1 && pthread_create(&thread, NULL, poison, &m) == 0;
     CHECK(self->rank != 1 || is_started);
@@ -215,6 +181,41 @@ TEST_RANKS(a_group_that_is_aborted_gives_memory_back_and_spares_the_others, 3)
     close_memory_world(&m);
 }
 
+/* The world of a rank whose call somebody else ends, by poison: what it waits for never comes. */
+static struct message_world *_Atomic waiting;
+
+static void end_waiting(void)
+{
+    struct message_world *m = atomic_load(&waiting);
+    m->transport->poison(m->channel, SHOAL_ERR_CANCELLED, "long enough");
+}
+
+/*
+ * Rank 2 sleeps. The others give up, write something else to what they lent, and wake it. It does not believe what it
+ * then reads: its call ends when it hears of their failure, or, if that was lost, by the poison.
+ */
+static void outlive_sleeper(struct message_world *m, struct collective *collective, int32_t *send,
+                            size_t bytes)
+{
+    struct rank *self = m->self;
+    struct message_shared *shared = self->shared;
+    if (self->rank == 2) {
+        atomic_store(&waiting, m);
+    }
+    test_barrier(self);
+    shoal_status status = message_world_run(m, collective, self->rank == 2 ? 20 : 0.3);
+    CHECK(status == SHOAL_ERR_TIMEOUT || (self->rank == 2 && status == SHOAL_ERR_CANCELLED));
+    memory_overwrite(send, bytes);
+    if (self->rank != 2 && atomic_fetch_add(&shared->values[11][0].is_set, 1) == 1) {
+        memory_wake(); /* both have returned */
+        test_pause(0.3);
+        end_waiting();
+    }
+    test_barrier(self);
+    CHECK(atomic_load(&memory_network.n_given_up) >= 2);
+    close_memory_world(m);
+}
+
 /*
  * As where the receiver's library reads the sender's memory by itself. Rank 2 sleeps until the others have given up and
  * written something else there: what it then reads must not become a result.
@@ -230,27 +231,15 @@ TEST_RANKS(a_rank_that_slept_does_not_believe_what_it_reads, 3)
     if (self->is_process) {
         return;
     }
-    if (self->rank == 0) {
-        atomic_store(&memory_network.asleep, 2);
-        memory_network.reads_alone = true;
-    }
-    REQUIRE(
-        open_memory_world(&m, self, MEMORY_NOBODY, /*held_after=*/4)); /* all that does not go to rank 2 */
+    /* held_after: all that does not go to rank 2. */
+    struct memory_plan plan = {MEMORY_PLAN_QUIET, .held_after = 4, .reads_alone = true};
+    plan.asleep = 2;
+    REQUIRE(open_memory_world(&m, self, &memory_hasty_kind, &plan));
     struct collective collective = {
         .kind = COLLECTIVE_ALL_GATHER,
         .dtype = SHOAL_I32,
         .single = {.send = send[self->rank], .recv = recv[self->rank], .count = FEW}};
-    CHECK_STATUS(message_world_run(&m, &collective, self->rank == 2 ? 3.5 : 0.5), SHOAL_ERR_TIMEOUT);
-    memset(send[self->rank], -1, sizeof send[0]);
-    if (self->rank != 2) {
-        struct message_shared *shared = self->shared;
-        if (atomic_fetch_add(&shared->values[11][0].is_set, 1) == 1) {
-            atomic_store(&memory_network.asleep, MEMORY_NOBODY); /* both have returned */
-        }
-    }
-    test_barrier(self);
-    CHECK(atomic_load(&memory_network.n_given_up) >= 2);
-    close_memory_world(&m);
+    outlive_sleeper(&m, &collective, send[self->rank], sizeof send[0]);
 }
 
 /* The same, and rank 2 falls asleep as soon as the others have its call: before any data moves. */
@@ -265,28 +254,28 @@ TEST_RANKS(a_rank_that_slept_since_it_called_does_not_believe_what_it_reads, 3)
     if (self->is_process) {
         return;
     }
-    if (self->rank == 0) {
-        memory_network.sleepy = 2;
-        memory_network.sleepy_after = 2;
-        memory_network.reads_alone = true;
-    }
-    REQUIRE(open_memory_world(&m, self, MEMORY_NOBODY, /*held_after=*/0));
+    struct memory_plan plan = {MEMORY_PLAN_QUIET, .sleepy_after = 2, .reads_alone = true};
+    plan.sleepy = 2;
+    REQUIRE(open_memory_world(&m, self, &memory_hasty_kind, &plan));
     struct collective collective = {
         .kind = COLLECTIVE_GATHER,
         .dtype = SHOAL_I32,
         .root = 2,
         .single = {.send = send[self->rank], .recv = recv[self->rank], .count = FEW}};
-    CHECK_STATUS(message_world_run(&m, &collective, self->rank == 2 ? 3.5 : 0.5), SHOAL_ERR_TIMEOUT);
-    memset(send[self->rank], -1, sizeof send[0]);
-    if (self->rank != 2) {
-        struct message_shared *shared = self->shared;
-        if (atomic_fetch_add(&shared->values[11][0].is_set, 1) == 1) {
-            atomic_store(&memory_network.asleep, MEMORY_NOBODY); /* both have returned */
-        }
+    outlive_sleeper(&m, &collective, send[self->rank], sizeof send[0]);
+}
+
+/* Rank 2: dies, and lets rank 1 wait for a while after it has read what was lent. */
+static void die_and_end_waiting(struct rank *self)
+{
+    struct message_shared *shared = self->shared;
+    test_pause(0.3);
+    atomic_store(&shared->is_gone[2], true);
+    while (atomic_load(&memory_network.n_apart) == 0) {
+        wait_sleep(1000000);
     }
-    test_barrier(self);
-    CHECK(atomic_load(&memory_network.n_given_up) >= 2);
-    close_memory_world(&m);
+    test_pause(0.3);
+    end_waiting();
 }
 
 /*
@@ -303,24 +292,26 @@ TEST_RANKS(nobody_believes_a_lender_that_gave_up_after_a_death, 3)
     if (self->is_process) {
         return;
     }
-    struct message_shared *shared = self->shared;
+    struct memory_plan plan = {MEMORY_PLAN_QUIET, .reads_alone = true};
+    plan.held = MEMORY_ALL;
     if (self->rank == 0) {
-        memory_network.reads_alone = true;
         atomic_store(&message_world_deaf, 1u << 1 | 1u << 2);
     }
-    REQUIRE(open_memory_world(&m, self, MEMORY_ALL, /*held_after=*/0));
+    REQUIRE(open_memory_world(&m, self, &memory_hasty_kind, &plan));
     m.transport->disconnect(m.channel);
     m.channel = NULL;
     m.peers.n_ranks = 2;
     m.peers.key = "two";
+    if (self->rank != 2) {
+        REQUIRE_OK(m.transport->connect(&m.peers, DEADLINE_NEVER, &m.channel));
+    }
+    if (self->rank == 1) {
+        atomic_store(&waiting, &m);
+    }
     test_barrier(self);
     if (self->rank == 2) {
-        test_pause(0.3);
-        atomic_store(&shared->is_gone[2], true);
-        test_pause(0.6);
-        memory_hold(MEMORY_NOBODY, 0);
+        die_and_end_waiting(self);
     } else {
-        REQUIRE_OK(m.transport->connect(&m.peers, DEADLINE_NEVER, &m.channel));
         for (size_t i = 0; i < FEW; i++) {
             data[self->rank][i] = self->rank == 0 ? element(0, i) : 0;
         }
@@ -328,13 +319,17 @@ TEST_RANKS(nobody_believes_a_lender_that_gave_up_after_a_death, 3)
             .kind = COLLECTIVE_BROADCAST,
             .dtype = SHOAL_I32,
             .single = {.send = data[self->rank], .recv = data[self->rank], .count = FEW}};
-        shoal_status status = message_world_run(&m, &collective, self->rank == 0 ? 20 : 2);
-        CHECK_STATUS(status, self->rank == 0 ? SHOAL_ERR_PEER : SHOAL_ERR_TIMEOUT);
+        shoal_status status = message_world_run(&m, &collective, 20);
+        CHECK_STATUS(status, self->rank == 0 ? SHOAL_ERR_PEER : SHOAL_ERR_CANCELLED);
         if (self->rank == 0) {
-            memset(data[0], -1, sizeof data[0]);
+            memory_overwrite(data[0], sizeof data[0]);
+            memory_let_go();
         } else {
             CHECK_INT(data[1][0], -1); /* it was read */
         }
+    }
+    test_barrier(self);
+    if (self->rank != 2) {
         m.transport->disconnect(m.channel);
     }
     test_barrier(self);
@@ -347,8 +342,8 @@ TEST_RANKS(nobody_believes_a_lender_that_gave_up_after_a_death, 3)
 static void *wake_later(void *context)
 {
     (void)context;
-    test_pause(1.4);
-    atomic_store(&memory_network.asleep, MEMORY_NOBODY);
+    test_pause(0.5);
+    memory_wake();
     return NULL;
 }
 
@@ -361,11 +356,9 @@ TEST_RANKS(a_rank_that_slept_for_a_moment_is_waited_for, 3)
     if (self->is_process) {
         return;
     }
-    if (self->rank == 0) {
-        memory_network.sleepy = 2;
-        memory_network.sleepy_after = 2;
-    }
-    REQUIRE(open_memory_world(&m, self, MEMORY_NOBODY, /*held_after=*/0));
+    struct memory_plan plan = {MEMORY_PLAN_QUIET, .sleepy_after = 2};
+    plan.sleepy = 2;
+    REQUIRE(open_memory_world(&m, self, &memory_kind, &plan));
     REQUIRE(make_gathered(&gathered, self));
     bool is_started = self->rank == 0 && pthread_create(&thread, NULL, wake_later, NULL) == 0;
     CHECK(self->rank != 0 || is_started);
@@ -381,48 +374,76 @@ TEST_RANKS(a_rank_that_slept_for_a_moment_is_waited_for, 3)
 }
 
 /*
- * Rank 2 has slept, and folds what rank 0 lent and wrote to after it had given up. Rank 1 has not slept, and knows of
- * nothing: such a result must not reach it.
+ * An all_reduce of three members. The sleeper folds what the lender lent to it and wrote to after it had given up. The
+ * third has not slept, and knows of nothing: such a result must not reach it. Rank 3 is no member: its death makes the
+ * lender give up.
  */
-TEST_RANKS(a_rank_that_slept_does_not_pass_on_what_it_reads, 4)
+struct passing {
+    size_t count;
+    int lender;
+    int sleeper;
+    int third;
+};
+
+static void reduce_stale(struct message_world *m, const struct passing *passing)
 {
-    enum {
-        SHARE = 25000 /* one frame */
-    };
-    static int32_t send[3][3 * SHARE];
-    static int32_t recv[3][3 * SHARE];
+    static int32_t send[3][75000];
+    static int32_t recv[3][75000];
+    int rank = m->self->rank;
+    struct collective collective = {
+        .kind = COLLECTIVE_ALL_REDUCE,
+        .dtype = SHOAL_I32,
+        .reduce = SHOAL_SUM,
+        .single = {.send = send[rank], .recv = recv[rank], .count = passing->count}};
+    CHECK_STATUS(message_world_run(m, &collective, 20),
+                 rank == passing->lender ? SHOAL_ERR_PEER : SHOAL_ERR_CANCELLED);
+    memory_overwrite(send[rank], sizeof send[0]);
+    if (rank == passing->lender) {
+        memory_wake();
+    }
+}
+
+static void pass_on(struct rank *self, const struct passing *passing)
+{
     struct message_world m;
     if (self->is_process) {
         return;
     }
     struct message_shared *shared = self->shared;
+    /* sleepy_after: calls and data. */
+    struct memory_plan plan = {MEMORY_PLAN_QUIET, .sleepy_after = 4, .reads_alone = true};
+    plan.sleepy = passing->sleeper;
     if (self->rank == 0) {
-        memory_network.reads_alone = true;
-        memory_network.sleepy = 2;
-        memory_network.sleepy_after = 4; /* calls and data */
-        atomic_store(&message_world_deaf, ~1u);
+        atomic_store(&message_world_deaf, ~(1u << passing->lender));
     }
-    REQUIRE(open_memory_world(&m, self, MEMORY_NOBODY, /*held_after=*/0));
+    REQUIRE(open_memory_world(&m, self, &memory_hasty_kind, &plan));
     m.transport->disconnect(m.channel);
+    m.channel = NULL;
     m.peers.n_ranks = 3;
     m.peers.key = "three";
+    if (self->rank != 3) {
+        REQUIRE_OK(m.transport->connect(&m.peers, DEADLINE_NEVER, &m.channel));
+    }
+    if (self->rank == passing->third) {
+        atomic_store(&waiting, &m);
+    }
     test_barrier(self);
     if (self->rank == 3) {
-        test_pause(0.5);
-        atomic_store(&shared->is_gone[3], true);
-    } else {
-        REQUIRE_OK(m.transport->connect(&m.peers, DEADLINE_NEVER, &m.channel));
-        struct collective collective = {
-            .kind = COLLECTIVE_ALL_REDUCE,
-            .dtype = SHOAL_I32,
-            .reduce = SHOAL_SUM,
-            .single = {.send = send[self->rank], .recv = recv[self->rank], .count = (size_t)3 * SHARE}};
-        CHECK_STATUS(message_world_run(&m, &collective, self->rank == 2 ? 3.5 : 5),
-                     self->rank == 0 ? SHOAL_ERR_PEER : SHOAL_ERR_TIMEOUT);
-        memset(send[self->rank], -1, sizeof send[0]);
-        if (self->rank == 0) {
-            atomic_store(&memory_network.asleep, MEMORY_NOBODY);
+        while (atomic_load(&memory_network.asleep) != passing->sleeper) {
+            wait_sleep(1000000);
         }
+        test_pause(0.2); /* the others have sent all they can */
+        atomic_store(&shared->is_gone[3], true);
+        while (atomic_load(&memory_network.asleep) != MEMORY_NOBODY) {
+            wait_sleep(1000000);
+        }
+        test_pause(0.3); /* the third has the sleeper's result, and waits */
+        end_waiting();
+    } else {
+        reduce_stale(&m, passing);
+    }
+    test_barrier(self);
+    if (self->rank != 3) {
         m.transport->disconnect(m.channel);
     }
     test_barrier(self);
@@ -430,4 +451,9 @@ TEST_RANKS(a_rank_that_slept_does_not_pass_on_what_it_reads, 4)
         atomic_store(&message_world_deaf, 0);
     }
     m.transport->close(m.state);
+}
+
+TEST_RANKS(a_rank_that_slept_does_not_pass_on_what_it_reads, 4)
+{
+    pass_on(self, &(struct passing){.count = 75000, .lender = 0, .sleeper = 2, .third = 1});
 }
