@@ -2,12 +2,13 @@
 /*
  * One rank of an mpirun: tests/procs/mpi_test.sh runs it, with every rank a host of its own.
  *
- *     mpi_stop FOLDER VICTIM NUMBER stop|fail
+ *     mpi_stop FOLDER VICTIM NUMBER stop|fail all_gather|all_reduce
  *
- * At the NUMBERth fail point of a large all_gather over transport mpi the victim stops, or its call fails. Everybody
- * unmaps the buffers as soon as its call has returned, and prints what it got: "group: STATUS: TEXT". When all others
- * have, the victim is continued. Then all print what a small group without the victim gets, "others: STATUS: TEXT".
- * Nobody may crash. FOLDER has files by which the ranks wait for each other.
+ * At the NUMBERth fail point of a large collective over transport mpi the victim stops, or its call fails. Of the
+ * all_reduce some shares are just long enough to be sent from the caller's memory, and one is not. Everybody unmaps the
+ * buffers as soon as its call has returned, and prints what it got: "group: STATUS: TEXT". When all others have, the
+ * victim is continued. Then all print what a small group without the victim gets, "others: STATUS: TEXT". Nobody may
+ * crash. FOLDER has files by which the ranks wait for each other.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -23,6 +24,8 @@
 #include "shoal/shoal.h"
 
 #define COUNT ((size_t)2 * 1024 * 1024)
+/* Floats of the shortest stretch that is sent from where it lies. */
+#define LENT ((size_t)64 * 1024 / sizeof(float))
 #define PATIENCE_S 20.0
 
 static shoal_status stop(void *context, const char *name)
@@ -60,6 +63,35 @@ static shoal_status gather(shoal_group *group, size_t count)
     (void)munmap(send, count * sizeof *send);
     (void)munmap(recv, n_recv * sizeof *recv);
     return status;
+}
+
+/* Likewise. The last share is one element shorter than the others. */
+static shoal_status reduce(shoal_group *group)
+{
+    size_t n_ranks = (size_t)shoal_group_n_ranks(group);
+    size_t count = n_ranks * LENT - 1;
+    float *send = map_floats(count);
+    float *recv = map_floats(count);
+    shoal_status status = SHOAL_ERR_NO_MEMORY;
+    for (size_t i = 0; send && i < count; i++) {
+        send[i] = (float)(i % 1000);
+    }
+    if (send && recv) {
+        status = shoal_group_all_reduce(group, send, recv, count, SHOAL_F32, SHOAL_SUM);
+    }
+    for (size_t i = 0; status == SHOAL_OK && i < count; i++) {
+        if (recv[i] != (float)(i % 1000) * (float)n_ranks) {
+            status = error_set(SHOAL_ERR_INTERNAL, "element %zu is %g", i, (double)recv[i]);
+        }
+    }
+    (void)munmap(send, count * sizeof *send);
+    (void)munmap(recv, count * sizeof *recv);
+    return status;
+}
+
+static shoal_status call(shoal_group *group, bool is_reduction)
+{
+    return is_reduction ? reduce(group) : gather(group, COUNT);
 }
 
 static void name_file(const char *folder, const char *what, int rank, char *path, size_t bytes)
@@ -117,7 +149,8 @@ static void print(const char *what, shoal_status status)
     (void)fflush(stdout);
 }
 
-static int run(shoal_world *world, const char *folder, int victim, uint64_t number, fail_point_action action)
+static int run(shoal_world *world, const char *folder, int victim, uint64_t number, fail_point_action action,
+               bool is_reduction)
 {
     int rank = shoal_world_rank(world);
     int n_ranks = shoal_world_n_ranks(world);
@@ -132,7 +165,7 @@ static int run(shoal_world *world, const char *folder, int victim, uint64_t numb
     }
     bool has_others = rank != victim;
     if ((has_others && shoal_group_create(world, ranks, n_others, "others", &others) != SHOAL_OK) ||
-        (has_others && gather(others, 16) != SHOAL_OK) || gather(all, COUNT) != SHOAL_OK) {
+        (has_others && gather(others, 16) != SHOAL_OK) || call(all, is_reduction) != SHOAL_OK) {
         print("nothing has happened yet", SHOAL_ERR_INTERNAL);
         return 2;
     }
@@ -141,7 +174,7 @@ static int run(shoal_world *world, const char *folder, int victim, uint64_t numb
     if (rank == victim) {
         fail_point_arm(number, action, NULL);
     }
-    print("group", gather(all, COUNT));
+    print("group", call(all, is_reduction));
     tell(folder, "ended", rank);
     wait_for_all(folder, "ended", n_ranks, victim);
     if (rank == (victim + 1) % n_ranks) {
@@ -164,8 +197,8 @@ int main(int argc, char **argv)
                                    .startup_timeout_s = 20,
                                    .timeout_s = 2,
                                    .close_timeout_s = 5};
-    if (argc != 5) {
-        (void)fprintf(stderr, "usage: mpi_stop FOLDER VICTIM NUMBER stop|fail\n");
+    if (argc != 6) {
+        (void)fprintf(stderr, "usage: mpi_stop FOLDER VICTIM NUMBER stop|fail all_gather|all_reduce\n");
         return 2;
     }
     if (shoal_world_open(&options, &world) != SHOAL_OK) {
@@ -173,7 +206,7 @@ int main(int argc, char **argv)
         return 2;
     }
     int result = run(world, argv[1], (int)strtol(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
-                     strcmp(argv[4], "stop") == 0 ? stop : break_off);
+                     strcmp(argv[4], "stop") == 0 ? stop : break_off, strcmp(argv[5], "all_reduce") == 0);
     (void)shoal_world_close(world);
     return result;
 }

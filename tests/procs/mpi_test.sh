@@ -170,15 +170,15 @@ finalizes() {
     done
 }
 
-# leaves HOW NUMBER: rank 1 stops at a fail point of a large all_gather, or fails there, and everybody unmaps the buffers when its
-# call has returned. Nobody crashes. Where all live, MPI can still be used by others.
+# leaves HOW NUMBER KIND: rank 1 stops at a fail point of a large collective, or fails there, and everybody unmaps the
+# buffers when its call has returned. Nobody crashes. Where all live, MPI can still be used by others.
 leaves() {
     local how=$1 rank status=TIMEOUT
-    echo "$flavour: rank 1 does not go on at fail point $2: $how"
+    echo "$flavour: rank 1 does not go on at fail point $2 of an $3: $how"
     [[ $how == fail ]] && status=SYSTEM
     # A rank that has not given MPI up waits at its exit for those that have.
     SHOAL_TEST_HOSTS=0,1,2 survives 3 env SHOAL_TRANSPORT_MPI_FINALIZE_SECONDS=0 SHOAL_LOG=warn \
-        "$stop_program" "$scratch" 1 "$2" "$how"
+        "$stop_program" "$scratch" 1 "$2" "$how" "$3"
     for rank in 0 1 2; do
         cp "$scratch/rank.$rank" "$scratch/out"
         says 1 "group: SHOAL_ERR_$status: "
@@ -270,8 +270,10 @@ for flavour in openmpi mpich; do
     # After the calls were compared, and then in the middle of the data.
     dies_between 0,0,1,1 3 3
     dies_between 0,1,0,1 $((RANDOM % 4)) $((4 + RANDOM % 12))
-    leaves stop 7
-    leaves fail $((4 + RANDOM % 12))
+    leaves stop 7 all_gather
+    leaves fail $((4 + RANDOM % 12)) all_gather
+    # Before it sends its data, and before it sends the result of its share.
+    leaves stop $((5 + RANDOM % 2)) all_reduce
     late "$flavour" "$program"
     dies_late 0,0,0
     dies_late 0,0,1

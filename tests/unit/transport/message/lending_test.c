@@ -9,6 +9,8 @@
 #include "fixtures/memory_world.h"
 
 #define COUNT ((size_t)300001)
+/* Elements of the shortest stretch that is lent. */
+#define LENT ((size_t)16384)
 
 /* What this rank gives and gets in an all_gather of COUNT elements of each. */
 struct gathered {
@@ -456,4 +458,22 @@ static void pass_on(struct rank *self, const struct passing *passing)
 TEST_RANKS(a_rank_that_slept_does_not_pass_on_what_it_reads, 4)
 {
     pass_on(self, &(struct passing){.count = 75000, .lender = 0, .sleeper = 2, .third = 1});
+}
+
+/* Shares are whole cache lines: the first one is a line too short to be lent, and what rank 0 gets was copied. */
+TEST_RANKS(nor_to_a_rank_whose_share_is_a_line_too_short_to_be_lent, 4)
+{
+    pass_on(self, &(struct passing){.count = 3 * LENT - 16, .lender = 1, .sleeper = 2, .third = 0});
+}
+
+/* The last share has what is left over. */
+TEST_RANKS(nor_to_a_rank_whose_share_is_an_element_too_short_to_be_lent, 4)
+{
+    pass_on(self, &(struct passing){.count = 3 * LENT - 1, .lender = 0, .sleeper = 1, .third = 2});
+}
+
+/* The sleeper has data of its peers in frames, and nothing but its results is lent. */
+TEST_RANKS(nor_by_a_rank_whose_share_is_too_short_to_be_lent, 4)
+{
+    pass_on(self, &(struct passing){.count = 3 * LENT - 1, .lender = 0, .sleeper = 2, .third = 1});
 }
