@@ -35,6 +35,12 @@
  * buffers may be reused when the function is called. Do not take a lock in these functions that is held while works are
  * started: they may run on the thread that starts one.
  *
+ * Deadlines: a collective that takes longer than its timeout fails the group. A large one, and one with on_done, is
+ * carried by a thread of the group, which notices the deadline by itself. The deadline of a small one is noticed when
+ * somebody asks: by shoal_work_test, shoal_work_wait or a blocking call on the group, not by shoal_group_error. Until
+ * then it does not fail the group, however late it is; the other ranks have all they need of it. If they have done
+ * their parts when somebody asks, the collective ends well, even if they did so after the deadline.
+ *
  * Ownership: shoal_work_free releases the handle, at any time. The operation goes on and keeps what it needs, except
  * the caller's buffers, which must stay until it has ended. Closing the world ends every work; a work that is still
  * held can be asked afterwards how it ended.

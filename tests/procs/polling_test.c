@@ -110,6 +110,44 @@ TEST_RANKS(a_work_waited_for_in_turns_ends_at_its_deadline, 2)
     end_by_deadline(self, wait_in_turns);
 }
 
+/*
+ * Nobody asks for a while: what the other rank has done by then counts, although it came late. If it has done nothing,
+ * the first who asks notices the deadline.
+ */
+TEST_RANKS(a_work_that_nobody_asks_for_keeps_no_deadline, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    shoal_group *other = NULL;
+    shoal_work *work = NULL;
+    REQUIRE(world);
+    shoal_group *group = shoal_world_group(world);
+    REQUIRE_OK(shoal_group_create(world, (int[]){0, 1}, 2, "other", &other));
+    CHECK_OK(shoal_group_barrier(group));
+    if (self->rank == 0) {
+        CHECK_OK(shoal_group_set_timeout(group, 0.1));
+        REQUIRE_OK(shoal_group_barrier_start(group, &work));
+        test_pause(0.3);
+        CHECK_OK(shoal_group_error(group));
+    }
+    test_barrier(self);
+    if (self->rank == 1) {
+        CHECK_OK(shoal_group_barrier(group));
+    }
+    CHECK_OK(shoal_group_barrier(other)); /* rank 1's call has come before */
+    if (self->rank == 0) {
+        CHECK_OK(shoal_work_wait(work, -1));
+        shoal_work_free(work);
+        REQUIRE_OK(shoal_group_barrier_start(group, &work));
+        test_pause(0.3);
+        CHECK_OK(shoal_group_error(group));
+        CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("rank 1 did not call it");
+        shoal_work_free(work);
+    }
+    test_barrier(self);
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* The reason of the group's failure is a timeout too, but another rank's: no reason to go on waiting. */
 static bool wait_long(shoal_work *work)
 {
