@@ -391,8 +391,8 @@ typedef struct shoal_fsdp_memory_amounts {
     /* Gradients of shards, gradients that cannot be written where they are reduced, and gradients that wait to be
        reduced over the replicas. */
     size_t gradients;
-    /* Whole parameters in windows: of each window its bytes divided by the number of ranks over which the unit is
-       sharded. */
+    /* Whole parameters in windows, which exist once per host: of each window its bytes divided by the number of ranks
+       on this host that share it. */
     size_t windows;
     /* Memory in which gradients are reduced; with shoal_fsdp_create_replicated also the gradients themselves, with
        SHOAL_SHARDED_STATE also the whole gradients of all units. */
@@ -409,9 +409,10 @@ typedef struct shoal_fsdp_memory_report {
     int n_ranks;                         /* of the context: shards times replicas */
     shoal_fsdp_memory_amounts rank;      /* what this rank holds now */
     shoal_fsdp_memory_amounts rank_peak; /* the most of each since the context was made */
-    /* `rank` times n_ranks: what this host holds if all these ranks are on it. */
+    /* `rank` times the number of these ranks that are on this host; likewise for the peak. With several replicas each
+       must have as many ranks on this host as this rank's, otherwise the amounts are estimates. */
     shoal_fsdp_memory_amounts host;
-    shoal_fsdp_memory_amounts host_peak; /* n_ranks times rank_peak */
+    shoal_fsdp_memory_amounts host_peak;
 } shoal_fsdp_memory_report;
 
 #define SHOAL_FSDP_MEMORY_REPORT_INIT SHOAL_SIZED(shoal_fsdp_memory_report)

@@ -348,6 +348,7 @@ shoal_status group_choose_transport(struct shoal_group *group)
     group->peers.state = choice.state;
     group->peers.world = choice.world;
     group->peers.holder = choice.holder;
+    group->n_local = choice.n_local;
     group->peers.may_spin = group->world->may_spin;
     return SHOAL_OK;
 }
@@ -729,6 +730,11 @@ void group_let_go(shoal_group *group)
 const char *group_text(const shoal_group *group)
 {
     return group->name;
+}
+
+int group_n_local(const shoal_group *group)
+{
+    return group->n_local;
 }
 
 bool group_has_peers(const shoal_group *group)

@@ -38,6 +38,7 @@ struct shoal_group {
     char *key;                    /* shoal_group_name: ranks and tag, the same on all members */
     char *name;                   /* for people: [0,1] tag "x" */
     struct transport_peers peers; /* rank and n_ranks of the group are here */
+    int n_local;                  /* members on this rank's host, with this one */
     struct part part;             /* what its lane and its point to point know of it */
     struct lane *lane;
     struct recorder *recorder;

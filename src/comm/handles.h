@@ -43,6 +43,9 @@ shoal_group *group_find(shoal_world *world, const char *name);
 /* The group for error texts: [0,1] tag "x". */
 const char *group_text(const shoal_group *group);
 
+/* How many members are on this rank's host, with this one. */
+int group_n_local(const shoal_group *group);
+
 /*
  * Takes a reference, for whoever keeps a group beyond a call and only needs to know whether it was closed:
  * closable_check (base/closable.h) says so, and every group begins with a struct closable. NULL is allowed, and is

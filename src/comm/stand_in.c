@@ -58,6 +58,7 @@ shoal_status group_create_stand_in(const char *name, int n_ranks, shoal_group **
     }
     group->closable.name = group->name;
     group->timeout_s = &group->own_timeout_s;
+    group->n_local = n_ranks;
     group->peers = (struct transport_peers){.rank = 0,
                                             .n_ranks = n_ranks,
                                             .world_ranks = group->ranks,

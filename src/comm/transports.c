@@ -371,9 +371,14 @@ shoal_status transports_choose(const struct shoal_world *world, const int *ranks
     while (holder < n_ranks - 1 && host_of(world, ranks[holder]) != host_of(world, world->rank)) {
         holder++;
     }
+    int n_local = 0;
+    for (int i = 0; i < n_ranks; i++) {
+        n_local += host_of(world, ranks[i]) == host_of(world, world->rank);
+    }
     *choice_out = (struct transport_choice){.transport = candidate.transport,
                                             .state = candidate.state,
                                             .world = world->transports ? &world->transports->world : NULL,
-                                            .holder = ranks[holder]};
+                                            .holder = ranks[holder],
+                                            .n_local = n_local};
     return SHOAL_OK;
 }

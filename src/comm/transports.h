@@ -38,7 +38,8 @@ struct transport_choice {
     const struct transport *transport;
     void *state; /* what its `open` made */
     const struct transport_world *world;
-    int holder; /* the world rank of the first member on this host: its server holds the group's segments */
+    int holder;  /* the world rank of the first member on this host: its server holds the group's segments */
+    int n_local; /* members on this host */
 };
 
 /*

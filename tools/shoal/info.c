@@ -200,7 +200,8 @@ static int print_usage(int argc, char **argv);
 static const struct tool_choice pages[] = {
     {.name = "--explain",
      .run = info_explain,
-     .summary = "OP --ranks N --bytes B [--symmetric] [--transport T]: which algorithm a collective uses, and why"},
+     .summary =
+         "OP --ranks N --bytes B [--symmetric] [--transport T]: which algorithm a collective uses, and why"},
     {.name = "--json", .run = info_json, .summary = "the summary as one JSON object"},
     {.name = "--ops", .run = print_ops, .summary = "all operations, with their signatures"},
     {.name = "--ops-md", .run = print_ops_page, .summary = "all operations, as a Markdown table"},

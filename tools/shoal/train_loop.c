@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/try.h"
+#include "comm/handles.h"
 #include "shoal/group.h"
 #include "shoal/trace.h"
 #include "shoal/work.h"
@@ -156,7 +157,7 @@ static shoal_status find_unsharded(const struct train_job *job, struct train_res
         TRY(shoal_fsdp_memory(job->fsdp, &memory));
         window_bytes = memory.host_peak.windows;
     }
-    uint64_t copies_bytes = (uint64_t)job->n_params * sizeof(float) * (uint64_t)job->n_ranks;
+    uint64_t copies_bytes = (uint64_t)job->n_params * sizeof(float) * (uint64_t)group_n_local(job->group);
     result->is_unsharded_shared = window_bytes > 0;
     result->unsharded_bytes = window_bytes > 0 ? window_bytes : copies_bytes;
     return SHOAL_OK;

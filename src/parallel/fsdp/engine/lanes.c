@@ -13,6 +13,7 @@ static shoal_status open_shards(shoal_group *group, struct fsdp_mesh *mesh)
 {
     mesh->world = shoal_group_world(group);
     mesh->shards = group;
+    mesh->n_local *= group_n_local(group);
     mesh->n_shards = shoal_group_n_ranks(group);
     mesh->shard = shoal_group_rank(group);
     if (mesh->n_shards == 1) {
@@ -26,6 +27,7 @@ static shoal_status open_replicas(shoal_group *group, struct fsdp_mesh *mesh)
 {
     mesh->world = shoal_group_world(group);
     mesh->replicas = group;
+    mesh->n_local *= group_n_local(group);
     mesh->n_replicas = shoal_group_n_ranks(group);
     if (mesh->n_replicas == 1) {
         return SHOAL_OK;
@@ -38,7 +40,7 @@ shoal_status fsdp_mesh_from_group(shoal_group *group, struct fsdp_mesh *mesh_out
     if (!group) {
         return error_set(SHOAL_ERR_INVALID, "group is NULL");
     }
-    *mesh_out = (struct fsdp_mesh){.n_shards = 1, .n_replicas = 1};
+    *mesh_out = (struct fsdp_mesh){.n_shards = 1, .n_replicas = 1, .n_local = 1};
     return open_shards(group, mesh_out);
 }
 
@@ -47,7 +49,7 @@ shoal_status fsdp_mesh_from_replicas(shoal_group *group, struct fsdp_mesh *mesh_
     if (!group) {
         return error_set(SHOAL_ERR_INVALID, "group is NULL");
     }
-    *mesh_out = (struct fsdp_mesh){.n_shards = 1, .n_replicas = 1};
+    *mesh_out = (struct fsdp_mesh){.n_shards = 1, .n_replicas = 1, .n_local = 1};
     TRY(open_replicas(group, mesh_out));
     return mesh_out->n_replicas == 1
                ? SHOAL_OK
@@ -70,7 +72,7 @@ shoal_status fsdp_mesh_from_mesh(shoal_mesh *mesh, struct fsdp_mesh *mesh_out)
         return error_set(SHOAL_ERR_INVALID, "mesh is NULL");
     }
     int n_dims = shoal_mesh_n_dims(mesh);
-    *mesh_out = (struct fsdp_mesh){.n_shards = 1, .n_replicas = 1};
+    *mesh_out = (struct fsdp_mesh){.n_shards = 1, .n_replicas = 1, .n_local = 1};
     if (n_dims == 1) {
         TRY(find_group(mesh, 0, &shards));
         return open_shards(shards, mesh_out);

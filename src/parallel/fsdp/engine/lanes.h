@@ -23,6 +23,7 @@ struct fsdp_mesh {
     int n_shards;
     int shard; /* the number of this rank's shard */
     int n_replicas;
+    int n_local; /* ranks of the mesh on this host, if every replica has as many here as this rank's */
     /* The number of this model among those made on the group of replicas. Groups of shards may have other
        models besides. */
     uint32_t replica_root;

@@ -68,8 +68,9 @@ shoal_status fsdp_memory_report(const char *call, const struct fsdp_context *con
     shoal_fsdp_memory_report report = {.struct_size = sizeof report, .n_ranks = (int)n_ranks};
     report.rank = amounts_of(shards, memory->now, memory->total);
     report.rank_peak = amounts_of(shards, memory->peak, memory->total_peak);
-    report.host = multiply(&report.rank, n_ranks);
-    report.host_peak = multiply(&report.rank_peak, n_ranks);
+    size_t n_local = (size_t)context->mesh.n_local;
+    report.host = multiply(&report.rank, n_local);
+    report.host_peak = multiply(&report.rank_peak, n_local);
     shoal_status status = struct_size_write("report_out", report_out, sizeof(size_t), &report, sizeof report);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
 }

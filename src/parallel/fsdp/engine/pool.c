@@ -16,7 +16,7 @@ void fsdp_pool_init(struct fsdp_pool *pool, enum fsdp_pool_kind kind, shoal_grou
 {
     *pool = (struct fsdp_pool){.kind = kind, .group = group, .n_sharing = 1, .memory = memory};
     if (kind == FSDP_WINDOWS && group) {
-        pool->n_sharing = (size_t)shoal_group_n_ranks(group);
+        pool->n_sharing = (size_t)group_n_local(group);
     }
 }
 

@@ -57,8 +57,8 @@ struct fsdp_pool {
     size_t *given_up; /* sizes of blocks that were given up, each once */
     size_t n_given_up;
     size_t given_up_capacity;
-    bool keeps;                 /* one of these sizes was asked for again: blocks are not replaced any more */
-    size_t n_sharing;           /* by how many ranks a block's bytes are divided when memory is counted */
+    bool keeps;       /* one of these sizes was asked for again: blocks are not replaced any more */
+    size_t n_sharing; /* ranks that share a block: its bytes are divided by this when they are counted */
     struct fsdp_memory *memory; /* where blocks are counted */
 };
 
