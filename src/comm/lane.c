@@ -60,7 +60,7 @@ static void show_channel(struct lane *lane, struct channel *channel)
     (void)pthread_mutex_unlock(&lane->mutex);
 }
 
-/* Under connect_mutex. A failure is this call's alone: nothing was issued, and the next call tries again. */
+/* Under connect_mutex. */
 static shoal_status connect_once(struct lane *lane, int64_t deadline_ns)
 {
     if (atomic_load_explicit(&lane->channel, memory_order_relaxed)) {
@@ -122,6 +122,18 @@ static __attribute__((noinline, cold)) shoal_status fail_run(struct lane *lane, 
     return status;
 }
 
+static shoal_status connect(struct lane *lane, int64_t deadline_ns)
+{
+    TRY(part_lock_to_connect(&lane->part, &lane->connect_mutex, deadline_ns));
+    /* Another thread may have failed to connect meanwhile. */
+    shoal_status status = find_failure(lane);
+    if (status == SHOAL_OK) {
+        status = connect_once(lane, deadline_ns);
+    }
+    (void)pthread_mutex_unlock(&lane->connect_mutex);
+    return status;
+}
+
 /* Connects if need be; SHOAL_OK only while the group can be used. */
 static shoal_status open_channel(struct lane *lane, const struct collective *collective)
 {
@@ -129,10 +141,10 @@ static shoal_status open_channel(struct lane *lane, const struct collective *col
     if (failure == SHOAL_OK && !find_channel(lane)) {
         int64_t deadline_ns = collective->timeout_s > 0.0 ? clock_deadline_after(collective->timeout_s)
                                                           : part_deadline(&lane->part);
-        TRY(part_lock_to_connect(&lane->part, &lane->connect_mutex, deadline_ns));
-        shoal_status status = connect_once(lane, deadline_ns);
-        (void)pthread_mutex_unlock(&lane->connect_mutex);
-        TRY(status);
+        shoal_status status = connect(lane, deadline_ns);
+        if (status != SHOAL_OK) {
+            return part_fail_to_connect(&lane->part, status);
+        }
         failure = lane_failure(lane);
     }
     return failure == SHOAL_OK ? SHOAL_OK : fail_call(lane, failure);

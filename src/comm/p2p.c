@@ -157,16 +157,6 @@ static shoal_status obtain(struct shoal_group *group, int64_t deadline_ns, struc
     return SHOAL_OK;
 }
 
-/* Called when the group could not be connected. Tells the members; the reason is the thread's error text, which is
-   kept. */
-static void tell_failure(struct shoal_group *group, shoal_status status)
-{
-    char text[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    group_poison(group, status, text);
-    (void)error_set(status, "%s", text);
-}
-
 /* Finds the ends of all operations. The batch takes a reference to the p2p, so that threads that wait for the batch
    can still return after the world was closed. */
 static shoal_status connect(struct shoal_group *group, const shoal_transfer *transfers,
@@ -189,10 +179,9 @@ static shoal_status prepare(struct shoal_group *group, const shoal_transfer *tra
     int64_t now_ns = clock_now_ns();
     batch->deadline_ns = group_deadline(group);
     shoal_status status = connect(group, transfers, batch);
-    if (status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_PEER) {
-        tell_failure(group, status);
+    if (status != SHOAL_OK) {
+        return part_fail_to_connect(&group->part, status);
     }
-    TRY(status);
     for (size_t i = 0; i < batch->n_operations; i++) {
         struct p2p_operation *operation = &batch->operations[i];
         operation->batch = batch;

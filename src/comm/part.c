@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Makes sure that one thread at a time connects a part of a group. */
+/* Connecting a part of a group: one thread at a time, and what a failure means. */
 #include "comm/part.h"
+
+#include <stdio.h>
 
 #include "base/error.h"
 #include "base/try.h"
@@ -22,4 +24,17 @@ shoal_status part_lock_to_connect(const struct part *part, pthread_mutex_t *mute
         wait_sleep(CONNECT_NAP_NS);
     }
     return SHOAL_OK;
+}
+
+shoal_status part_fail_to_connect(const struct part *part, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    if (shoal_status_reach(status) == SHOAL_REACH_CALL) {
+        return status;
+    }
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    part->calls->poison(part->group, status, text);
+    (void)error_set(status, "%s", text);
+    part->calls->report(part->group);
+    return status;
 }

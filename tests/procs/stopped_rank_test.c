@@ -109,9 +109,29 @@ TEST_PROCESSES(starts_on_a_new_group_keep_their_time, 2)
             (void)pthread_join(threads[i], NULL);
         }
         check_took_less(start_ns, 3.9);
-        /* That was no failure of the group: nothing was issued. */
-        CHECK_OK(shoal_group_error(shoal_world_group(world)));
+        CHECK_STATUS(shoal_group_error(shoal_world_group(world)), SHOAL_ERR_TIMEOUT);
     }
+    go_on_and_close(self, world);
+}
+
+/* Rank 1 gives up its first call on a group while it connects. Its second call must not meet the first of the others. */
+TEST_PROCESSES(calls_after_a_connection_that_failed_meet_nobody, 3)
+{
+    shoal_world *world = open_and_stop(self, (self->rank == 1 ? 0.5 : 20.0) * test_time_scale());
+    REQUIRE(world);
+    shoal_group *group = shoal_world_group(world);
+    int64_t start_ns = clock_now_ns();
+    for (int call = 0; call < 3; call++) {
+        float value = (float)call;
+        CHECK_STATUS(shoal_group_all_reduce(group, &value, &value, 1, SHOAL_F32, SHOAL_SUM),
+                     SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("rank 0");
+        if (call == 0 && self->rank == 1) {
+            test_signal(0, SIGCONT);
+        }
+    }
+    CHECK_STATUS(shoal_group_error(group), SHOAL_ERR_TIMEOUT);
+    check_took_less(start_ns, 10.0);
     go_on_and_close(self, world);
 }
 

@@ -21,7 +21,7 @@
 
 struct script {
     _Atomic bool may_post;
-    _Atomic bool may_connect;
+    _Atomic int connect_status;
     _Atomic uint32_t n_passed; /* collectives that may end */
     _Atomic uint32_t n_ended;  /* that have */
     _Atomic uint32_t n_inside; /* threads in finish or run, ever: to wait for them */
@@ -45,7 +45,7 @@ static void script_begin(bool may_post)
 {
     memset(&script, 0, sizeof script);
     atomic_store(&script.may_post, may_post);
-    atomic_store(&script.may_connect, true);
+    atomic_store(&script.connect_status, SHOAL_OK);
 }
 
 static void let_pass(uint32_t n_passed)
@@ -86,8 +86,9 @@ extern const struct transport scripted;
 static shoal_status scripted_connect(const struct transport_peers *peers, int64_t deadline_ns,
                                      struct channel **channel_out)
 {
-    if (!atomic_load(&script.may_connect)) {
-        return error_set(SHOAL_ERR_SYSTEM, "no way through");
+    shoal_status status = (shoal_status)atomic_load(&script.connect_status);
+    if (status != SHOAL_OK) {
+        return error_set(status, "no way through");
     }
     struct scripted_channel *channel = mem_alloc_zeroed(1, sizeof *channel);
     if (!channel) {
@@ -526,17 +527,34 @@ TEST(abort_ends_everything)
     }
 }
 
-TEST(failing_to_connect_issues_nothing)
+/* Others may wait in the first call for this rank, whose next call must not meet them. */
+TEST(failing_to_connect_fails_the_group)
 {
     struct bench bench;
     REQUIRE(bench_open(&bench, true));
-    atomic_store(&script.may_connect, false);
+    atomic_store(&script.connect_status, SHOAL_ERR_SYSTEM);
     CHECK_STATUS(shoal_group_barrier(bench.group), SHOAL_ERR_SYSTEM);
     CHECK_ERROR_TEXT("connecting group [0,1]: no way through");
+    CHECK_INT(shoal_group_sequence(bench.group), 0);
+    atomic_store(&script.connect_status, SHOAL_OK);
+    CHECK_STATUS(shoal_group_error(bench.group), SHOAL_ERR_SYSTEM);
+    CHECK_STATUS(shoal_group_barrier(bench.group), SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("the group has failed before: connecting group [0,1]: no way through");
     CHECK_STATUS(shoal_group_barrier_start(bench.group, &(shoal_work *){NULL}), SHOAL_ERR_SYSTEM);
+    bench_close(&bench);
+}
+
+/* The program may call again: the others wait for it. */
+TEST(connecting_without_memory_issues_nothing)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, true));
+    atomic_store(&script.connect_status, SHOAL_ERR_NO_MEMORY);
+    CHECK_STATUS(shoal_group_barrier(bench.group), SHOAL_ERR_NO_MEMORY);
+    CHECK_STATUS(shoal_group_barrier_start(bench.group, &(shoal_work *){NULL}), SHOAL_ERR_NO_MEMORY);
     CHECK_INT(shoal_group_sequence(bench.group), 0);
     CHECK_OK(shoal_group_error(bench.group));
-    atomic_store(&script.may_connect, true);
+    atomic_store(&script.connect_status, SHOAL_OK);
     let_pass(1);
     CHECK_OK(shoal_group_barrier(bench.group));
     CHECK_INT(shoal_group_sequence(bench.group), 1);
@@ -547,10 +565,10 @@ TEST(poison_without_a_connection_is_kept)
 {
     struct bench bench;
     REQUIRE(bench_open(&bench, true));
-    atomic_store(&script.may_connect, false);
+    atomic_store(&script.connect_status, SHOAL_ERR_SYSTEM);
     lane_poison(bench.lane, SHOAL_ERR_CANCELLED, "first");
     lane_poison(bench.lane, SHOAL_ERR_PEER, "second");
-    atomic_store(&script.may_connect, true);
+    atomic_store(&script.connect_status, SHOAL_OK);
     CHECK_STATUS(shoal_group_error(bench.group), SHOAL_ERR_CANCELLED);
     CHECK_STATUS(shoal_group_barrier(bench.group), SHOAL_ERR_CANCELLED);
     CHECK_ERROR_TEXT("first");
