@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "shoal/shoal.h"
@@ -41,6 +42,8 @@ struct mode {
     int finalizes;  /* MPI_Finalize before the world is closed */
     int is_newer;   /* the last rank has another version of MPI */
     int spawns;     /* two more processes, which run the program with "multiple" */
+    int forks;      /* in the middle, children that try to open a world on MPI */
+    int is_forked;  /* all is done in a child, which was forked before MPI is initialized */
 };
 
 static const struct mode modes[] = {
@@ -67,6 +70,9 @@ static const struct mode modes[] = {
     {.name = "finalizes_progress", .level = MPI_THREAD_FUNNELED, .calls_progress = 1, .finalizes = 1},
     {.name = "version", .level = MPI_THREAD_MULTIPLE, .is_newer = 1},
     {.name = "spawns", .level = MPI_THREAD_MULTIPLE, .spawns = 1},
+    {.name = "forks", .level = MPI_THREAD_MULTIPLE, .forks = 1},
+    {.name = "forks_own", .level = -1, .forks = 1},
+    {.name = "forked", .level = MPI_THREAD_MULTIPLE, .is_forked = 1},
 };
 
 static pthread_mutex_t mpi_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -152,6 +158,26 @@ static void start_keeping(MPI_Comm comm)
     }
 }
 
+/* The child must be refused before it calls MPI, which its parent goes on to use. */
+static int fork_child(const struct mode *mode)
+{
+    pid_t child = fork();
+    int ended = 0;
+    if (child == 0) {
+        MPI_Comm self = MPI_COMM_SELF;
+        shoal_world *world;
+        shoal_world_options options = {.struct_size = sizeof options,
+                                       .transport = "mpi",
+                                       .mpi_comm = mode->level < 0 ? NULL : &self,
+                                       .startup_timeout_s = 20};
+        shoal_status status = shoal_world_open(&options, &world);
+        printf("child: %s: %s\n", shoal_status_name(status), shoal_error_text());
+        (void)fflush(stdout);
+        _exit(status == SHOAL_ERR_STATE ? 0 : 1);
+    }
+    return child > 0 && waitpid(child, &ended, 0) == child && ended == 0 ? 0 : fail("the child");
+}
+
 static int run(const struct mode *mode, shoal_world *world, MPI_Comm comm)
 {
     static float values[LARGE];
@@ -164,6 +190,9 @@ static int run(const struct mode *mode, shoal_world *world, MPI_Comm comm)
         }
         if (mode->keeps_lock && round == ROUNDS / 2) {
             start_keeping(comm);
+        }
+        if (mode->forks && round == ROUNDS / 2 && fork_child(mode) != 0) {
+            return 1;
         }
         if (shoal_group_all_reduce(all, small, small, 2, SHOAL_F32, SHOAL_SUM) != SHOAL_OK) {
             return fail("small");
@@ -320,11 +349,30 @@ static int run_mode(const struct mode *mode, const char *program)
     return result;
 }
 
+/* The module is loaded in the parent, which does not initialize MPI. */
+static int run_forked(const struct mode *mode, const char *program)
+{
+    MPI_Comm comm = MPI_COMM_WORLD;
+    shoal_world_options options = {.struct_size = sizeof options, .mpi_comm = &comm};
+    shoal_world *world;
+    int ended = 0;
+    if (shoal_world_open(&options, &world) == SHOAL_OK) {
+        return fail("opened without MPI");
+    }
+    printf("parent: %s\n", shoal_error_text());
+    (void)fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        exit(run_mode(mode, program));
+    }
+    return child > 0 && waitpid(child, &ended, 0) == child && ended == 0 ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         if (argc == 2 && strcmp(argv[1], modes[i].name) == 0) {
-            return run_mode(&modes[i], argv[0]);
+            return modes[i].is_forked ? run_forked(&modes[i], argv[0]) : run_mode(&modes[i], argv[0]);
         }
     }
     (void)fprintf(stderr, "usage: mpi_world MODE\n");

@@ -204,6 +204,21 @@ spawns() {
     says 5 ": ok"
 }
 
+# A child of fork may call MPI only if it was forked before MPI was initialized.
+forks() {
+    local mode
+    for mode in forks forks_own; do
+        echo "$flavour $mode"
+        runs ok env SHOAL_TEST_HOSTS=0,1,2 "${mpirun[@]}" -n 3 "$program" "$mode"
+        says 3 "was forked from one that uses MPI"
+        says 3 ": ok"
+    done
+    echo "$flavour forked"
+    runs ok "${mpirun[@]}" -n 2 "$program" forked
+    says 2 "mpi_comm is given, but MPI is not initialized"
+    says 2 ": ok"
+}
+
 # A rank that goes on after its world was closed: the others wait for it in MPI_Finalize, but not for ever. What mpirun makes
 # of a rank that exits without it is its own affair.
 late() {
@@ -280,6 +295,7 @@ for flavour in openmpi mpich; do
     finalizes
     versions
     spawns
+    forks
     dies_at_start
     differs
     case $flavour in

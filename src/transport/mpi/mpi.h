@@ -52,7 +52,7 @@ extern const struct transport_services *mpi_services;
 
 /*
  * Initializes MPI unless the process has done so. *is_own_out says whether Shoal initialized it: then a thread of the
- * module has done it, and finalizes MPI when the process exits.
+ * module has done it, and finalizes MPI when the process exits. Fails in a child of fork whose parent used MPI.
  */
 shoal_status process_begin(const struct mpi_options *options, bool *is_own_out);
 /* After this, MPI is not called any more. Any thread may call it. */

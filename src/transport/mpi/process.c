@@ -35,8 +35,10 @@ enum keeper_state {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while the keeper is started */
 static _Atomic uint32_t keeper_state;
-static int init_error; /* written before KEEPER_WAITS */
-static pid_t keeper_process;
+static int init_error;         /* written before KEEPER_WAITS */
+static bool watches_forks;     /* under the lock */
+static _Atomic bool is_begun;  /* MPI was in use in this process when it last forked */
+static _Atomic bool is_forked; /* from a process in which MPI was in use */
 static _Atomic bool has_failed;
 static _Atomic int n_worlds;
 static _Atomic int n_inside; /* threads that are in a call of MPI */
@@ -150,6 +152,35 @@ void process_set_exit(shoal_status (*check)(void), void (*end)(void))
 void process_note_hosts(void)
 {
     atomic_store(&has_hosts, true);
+}
+
+/*
+ * A child of fork has copies of the connections and of the shared memory of its parent's MPI, and would ruin both if it
+ * called MPI. In the child MPI looks initialized, as it does in one that has initialized MPI itself after the fork. So
+ * the parent looks before it forks; MPI_Initialized may be called by any thread at any time.
+ */
+static void look_before_fork(void)
+{
+    int is_initialised = 0;
+    (void)MPI_Initialized(&is_initialised);
+    if (is_initialised || atomic_load(&keeper_state) != KEEPER_NONE) {
+        atomic_store(&is_begun, true);
+    }
+}
+
+static void note_fork(void)
+{
+    atomic_store(&is_forked, atomic_load(&is_begun));
+}
+
+/* Under the lock. The module is never unloaded, so the handlers may stay. */
+static shoal_status watch_forks(void)
+{
+    int error = watches_forks ? 0 : pthread_atfork(look_before_fork, NULL, note_fork);
+    watches_forks = error == 0;
+    return error == 0
+               ? SHOAL_OK
+               : mpi_services->set_error(SHOAL_ERR_NO_MEMORY, "pthread_atfork failed: %s", strerror(error));
 }
 
 static void set_state(enum keeper_state state)
@@ -313,7 +344,7 @@ static void await_state(enum keeper_state state, int64_t deadline_ns)
  */
 static void finalise(void)
 {
-    if (getpid() != keeper_process || process_has_failed() || atomic_load(&n_worlds) > 0 ||
+    if (atomic_load(&is_forked) || process_has_failed() || atomic_load(&n_worlds) > 0 ||
         atomic_load(&keeper_state) != KEEPER_WAITS || init_error != MPI_SUCCESS || process_is_finalised()) {
         return;
     }
@@ -340,7 +371,6 @@ static shoal_status start_keeper(void)
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &old);
     atomic_store(&keeper_state, KEEPER_INITIALISES);
-    keeper_process = getpid();
     int error = pthread_create(&thread, NULL, keep, NULL);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error != 0) {
@@ -376,6 +406,10 @@ static shoal_status await_keeper(const struct mpi_options *start)
 static shoal_status begin(const struct mpi_options *options, bool *is_own_out)
 {
     int is_initialised = 0;
+    shoal_status status = watch_forks();
+    if (status != SHOAL_OK) {
+        return status;
+    }
     if (atomic_load(&keeper_state) == KEEPER_NONE) {
         (void)MPI_Initialized(&is_initialised);
         if (process_is_finalised()) {
@@ -385,7 +419,10 @@ static shoal_status begin(const struct mpi_options *options, bool *is_own_out)
         if (is_initialised) {
             return SHOAL_OK;
         }
-        shoal_status status = start_keeper();
+        if (options->comm) {
+            return mpi_services->set_error(SHOAL_ERR_STATE, "mpi_comm is given, but MPI is not initialized");
+        }
+        status = start_keeper();
         if (status == SHOAL_OK && atexit(finalise) != 0) {
             mpi_services->log(SHOAL_LOG_WARN, "no room for an exit handler: MPI will not be finalized");
         }
@@ -393,15 +430,20 @@ static shoal_status begin(const struct mpi_options *options, bool *is_own_out)
             return status;
         }
     }
-    if (getpid() != keeper_process) {
-        return mpi_services->set_error(SHOAL_ERR_STATE, "the process was forked from one that uses MPI");
-    }
     *is_own_out = true;
     return await_keeper(options);
 }
 
 shoal_status process_begin(const struct mpi_options *options, bool *is_own_out)
 {
+    /* Before the lock, which another thread may have held when the process forked. */
+    if (atomic_load(&is_forked)) {
+        return mpi_services->set_error(
+            SHOAL_ERR_STATE,
+            "process %d was forked from one that uses MPI, and cannot call MPI: fork "
+            "before MPI is initialized, or execute a program",
+            (int)getpid());
+    }
     (void)pthread_mutex_lock(&lock);
     shoal_status status =
         process_has_failed()

@@ -225,11 +225,6 @@ static void read_library(char library[MPI_LIBRARY_BYTES])
 
 static shoal_status open_parts(struct mpi *mpi)
 {
-    int is_initialised = 0;
-    (void)MPI_Initialized(&is_initialised);
-    if (mpi->options.comm && !is_initialised) {
-        return mpi_services->set_error(SHOAL_ERR_STATE, "mpi_comm is given, but MPI is not initialized");
-    }
     shoal_status status = process_begin(&mpi->options, &mpi->is_own);
     if (status == SHOAL_OK) {
         status = choose_mode(mpi);
