@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "fixtures/message_world.h"
+#include "transport/message/channel.h"
 
 /* Element i of a rank's data. */
 static int32_t element(int rank, size_t i)
@@ -316,6 +317,60 @@ TEST_RANKS(a_rank_that_does_not_call_is_named, 3)
     test_barrier(self);
     free_buffers(&buffers);
     message_world_close(&m);
+}
+
+/* The peer of a rank whose deadline has passed calls while that rank looks whether it lives. */
+static struct {
+    const struct collective *call; /* of that rank */
+    int n_looks;                   /* after the deadline, before the peer calls */
+} late_peer;
+
+/* Behind what the world keeps there. */
+static _Atomic bool *may_call(struct rank *self)
+{
+    _Static_assert(sizeof(struct message_shared) < TEST_SHARED_BYTES, "there is room for one more");
+    return (_Atomic bool *)((struct message_shared *)self->shared + 1);
+}
+
+static shoal_status check_late_peer(void *context, int rank)
+{
+    struct message_world *m = context;
+    if (m->self->rank == 0 && clock_now_ns() >= late_peer.call->deadline_ns && late_peer.n_looks-- == 0) {
+        atomic_store(may_call(m->self), true);
+        while (!message_have_all_called((struct message_channel *)m->channel)) {
+            wait_sleep(1000000);
+        }
+    }
+    return message_world_check(context, rank);
+}
+
+static void call_late(struct rank *self, int round, int n_looks)
+{
+    struct message_world m;
+    REQUIRE(message_world_open(&m, self, round));
+    m.peers.check_member = check_late_peer;
+    struct collective barrier = {.kind = COLLECTIVE_BARRIER};
+    if (self->rank == 0) {
+        late_peer.call = &barrier;
+        late_peer.n_looks = n_looks;
+        CHECK_OK(message_world_run(&m, &barrier, 0.1));
+        atomic_store(may_call(self), true);
+    } else {
+        while (!atomic_load(may_call(self))) {
+            wait_sleep(1000000);
+        }
+        CHECK_OK(message_world_run(&m, &barrier, 20));
+    }
+    test_barrier(self);
+    atomic_store(may_call(self), false);
+    test_barrier(self);
+    message_world_close(&m);
+}
+
+/* A text that names nobody would be the other way to end. */
+TEST_PROCESSES(a_peer_that_calls_at_the_last_moment_has_called, 2)
+{
+    call_late(self, 0, 0);
 }
 
 TEST_RANKS(poison_reaches_those_who_wait, 3)
