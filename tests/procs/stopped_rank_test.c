@@ -2,6 +2,8 @@
 /*
  * Calls that ask the server of a rank whose process is stopped: they keep their deadlines, and say which rank does not
  * answer. Rank 0 holds the store, and the shared memory of groups that it is the first member of.
+ *
+ * And calls of a process that was stopped past their deadline: what had come counts, and the group has one reason.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -174,5 +176,74 @@ TEST_PROCESSES(abort_waits_for_nobody, 2)
     REQUIRE_OK(group_create_lane(shoal_world_group(world), 0, 2, "lane 1", &lane));
     CHECK_STATUS(shoal_group_barrier(lane), SHOAL_ERR_CANCELLED);
     CHECK_ERROR_TEXT("aborted by rank 1");
+    (void)shoal_world_close(world);
+}
+
+/* Rank 0 is stopped until after the deadline of a call, to which rank 1 has done its part in time. */
+TEST_PROCESSES(what_came_while_a_rank_was_stopped_counts, 2)
+{
+    struct rank_key key = rank_key(self, 0);
+    shoal_world_options options = rank_world_options(self, &key);
+    shoal_world *world = NULL;
+    REQUIRE_OK(shoal_world_open(&options, &world));
+    shoal_group *all = shoal_world_group(world);
+    REQUIRE_OK(shoal_group_barrier(all));
+    double timeout_s = 1.0 * test_time_scale();
+    REQUIRE_OK(shoal_group_set_timeout(all, timeout_s));
+    float value = (float)self->rank + 1;
+    if (self->rank == 0) {
+        shoal_work *work = NULL;
+        REQUIRE_OK(shoal_group_all_reduce_start(all, &value, &value, 1, SHOAL_F32, SHOAL_SUM, &work));
+        test_barrier(self);
+        CHECK_OK(shoal_work_wait(work, 20 * test_time_scale()));
+        shoal_work_free(work);
+    } else {
+        test_barrier(self);
+        test_pause(0.1); /* rank 0 waits by now, most likely */
+        test_signal(0, SIGSTOP);
+        CHECK_OK(shoal_group_all_reduce(all, &value, &value, 1, SHOAL_F32, SHOAL_SUM));
+        test_pause(timeout_s + 0.1);
+        test_signal(0, SIGCONT);
+    }
+    CHECK(value == 3);
+    test_barrier(self);
+    CHECK_OK(shoal_group_error(all));
+    test_barrier(self);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Rank 0 is stopped in a call for which rank 1 waits: the group fails there, with one text for both. */
+TEST_PROCESSES(a_rank_that_was_stopped_has_the_reason_of_the_group, 2)
+{
+    enum {
+        N_ELEMENTS = 100000
+    };
+    static float values[N_ELEMENTS];
+    struct rank_key key = rank_key(self, 0);
+    shoal_world_options options = rank_world_options(self, &key);
+    shoal_world *world = NULL;
+    REQUIRE_OK(shoal_world_open(&options, &world));
+    shoal_group *all = shoal_world_group(world);
+    char *text = self->shared; /* of rank 1 */
+    REQUIRE_OK(shoal_group_barrier(all));
+    REQUIRE_OK(shoal_group_set_timeout(all, 0.5 * test_time_scale()));
+    test_barrier(self);
+    if (self->rank == 0) {
+        CHECK_STATUS(shoal_group_all_reduce(all, values, values, N_ELEMENTS, SHOAL_F32, SHOAL_SUM),
+                     SHOAL_ERR_TIMEOUT);
+        char own[1024];
+        (void)snprintf(own, sizeof own, "%s", shoal_error_text());
+        test_barrier(self);
+        CHECK_STRING(own, text);
+    } else {
+        test_pause(0.1); /* rank 0 waits by now, most likely */
+        test_signal(0, SIGSTOP);
+        CHECK_STATUS(shoal_group_all_reduce(all, values, values, N_ELEMENTS, SHOAL_F32, SHOAL_SUM),
+                     SHOAL_ERR_TIMEOUT);
+        (void)snprintf(text, 1024, "%s", shoal_error_text());
+        test_signal(0, SIGCONT);
+        test_barrier(self);
+    }
+    test_barrier(self);
     (void)shoal_world_close(world);
 }

@@ -63,6 +63,21 @@ bool message_must_look(struct message_channel *channel, int64_t deadline_ns)
     return true;
 }
 
+bool message_is_over(struct message_channel *channel, const struct collective *collective)
+{
+    if (clock_now_ns() < collective->deadline_ns) {
+        return false;
+    }
+    /* Once for a call: one of many rounds must not get more time with each of them. */
+    bool is_over = channel->is_late && channel->late_sequence == collective->sequence;
+    channel->is_late = true;
+    channel->late_sequence = collective->sequence;
+    if (!is_over) {
+        router_catch_up(channel->router);
+    }
+    return is_over;
+}
+
 /* Until the bell has rung, or the instant; false: this thread may not look. */
 static bool poll_until(struct message_channel *channel, uint32_t seen, int64_t until_ns)
 {

@@ -199,15 +199,18 @@ static shoal_status look_around(struct message_channel *channel, const struct co
 shoal_status message_await_calls(struct message_channel *channel, const struct collective *collective,
                                  int64_t until_ns)
 {
+    bool is_part = until_ns < collective->deadline_ns;
     for (;;) {
         uint32_t seen = doorbell_look(&channel->bell);
         if (message_have_all_called(channel)) {
             return SHOAL_OK;
         }
         TRY(look_around(channel, collective));
-        if (clock_now_ns() >= until_ns) {
-            /* A caller that waits for a part of the time only goes on afterwards, and needs no text. */
-            return until_ns < collective->deadline_ns ? SHOAL_ERR_TIMEOUT : fail_missing(channel, collective);
+        if (is_part && clock_now_ns() >= until_ns) {
+            return SHOAL_ERR_TIMEOUT; /* the caller goes on afterwards, and needs no text */
+        }
+        if (!is_part && message_is_over(channel, collective)) {
+            return fail_missing(channel, collective);
         }
         message_wait(channel, seen, until_ns);
     }

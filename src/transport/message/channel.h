@@ -29,6 +29,8 @@ struct message_channel {
     struct port *port;
     _Atomic int n_posted;    /* collectives that were posted and not finished */
     _Atomic int64_t look_ns; /* when finish looks for deaths again that nobody waits long enough to notice */
+    bool is_late;            /* the deadline of a call has passed, and what had come was taken */
+    uint32_t late_sequence;  /* of that call */
     struct frame **outgoing; /* n_ranks: of post and run */
     const void **sources;    /* n_ranks: of a reduction, or of counts, in finish and run */
     struct doorbell bell;
@@ -47,6 +49,11 @@ shoal_status message_failure(struct message_channel *channel);
 shoal_status message_check_member(struct message_channel *channel, int rank);
 /* Whether members should be checked now: every WAIT_LIVENESS_NS, and when a deadline has passed. True is told once. */
 bool message_must_look(struct message_channel *channel, int64_t deadline_ns);
+/*
+ * Whether the time of a call is over. When its deadline is first found to have passed, what lies in the network is taken,
+ * and the answer is no: the caller looks again. A rank that was stopped finds so what came meanwhile.
+ */
+bool message_is_over(struct message_channel *channel, const struct collective *collective);
 /*
  * Until the bell has rung since `seen`, or the instant has passed; at most until it is time to look around again. Sleeps, or
  * spins for a moment where processors are free.

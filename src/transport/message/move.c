@@ -18,7 +18,6 @@
  * that round is written; rounds have different elements. Long stretches that no result is written over are not copied,
  * but lent to the wire, and have been given back when the call returns.
  */
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fail_point.h"
 #include "base/try.h"
@@ -171,7 +170,7 @@ static shoal_status await(const struct journey *journey, int rank, enum frame_ty
         if (status != SHOAL_OK) {
             return is_there(journey, rank, queue, part) ? SHOAL_OK : status;
         }
-        if (clock_now_ns() >= journey->collective->deadline_ns) {
+        if (message_is_over(channel, journey->collective)) {
             char call[ERROR_TEXT_BYTES];
             return error_set(
                 SHOAL_ERR_TIMEOUT, "%s and rank %d has not done its part",

@@ -388,6 +388,11 @@ bool router_poll(struct router *router, bool is_driver)
     return wire_poll(router->wire, is_driver);
 }
 
+void router_catch_up(struct router *router)
+{
+    wire_catch_up(router->wire);
+}
+
 void router_flush(struct router *router, int64_t deadline_ns)
 {
     wire_flush(router->wire, deadline_ns);

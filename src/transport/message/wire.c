@@ -36,6 +36,13 @@
 #define GIVEN_UP_SECONDS 0.5
 /* What a rank that left without a fence may still have sent gets this long. */
 #define LAST_WORDS_NS INT64_C(1000000000)
+/*
+ * What lies in the network when a deadline has passed is taken until nothing has come for a moment, for so long at most
+ * while more comes, and for so long at most while nobody may make progress or the thread gets no processor.
+ */
+#define QUIET_NS INT64_C(50000000)
+#define CATCH_UP_NS INT64_C(300000000)
+#define CATCH_UP_TURN_NS INT64_C(500000000)
 /* In larger worlds fewer messages are on their way to each rank. */
 #define DEEP_RANKS 8
 
@@ -115,6 +122,7 @@ static bool take_turn(struct wire *wire, enum endpoint_caller caller, bool *is_s
     }
     wire_lock(wire);
     *is_sending_out = !wire->is_abandoned && wire_push(wire);
+    wire->n_turns++;
     unlock(wire);
     if (kind->leave) {
         kind->leave(wire->endpoint);
@@ -171,6 +179,32 @@ void wire_flush(struct wire *wire, int64_t deadline_ns)
                 wire->world->rank, wire->kind->name);
             return;
         }
+    }
+}
+
+void wire_catch_up(struct wire *wire)
+{
+    int64_t now_ns = clock_now_ns();
+    int64_t start_ns = now_ns;
+    int64_t quiet_ns = now_ns + QUIET_NS;
+    wire_lock(wire);
+    uint64_t n_turns = wire->n_turns;
+    uint64_t n_received = wire->n_received;
+    unlock(wire);
+    wake_thread(wire);
+    bool has_turned = false;
+    while ((!has_turned && now_ns < start_ns + CATCH_UP_TURN_NS) ||
+           (now_ns < quiet_ns && now_ns < start_ns + CATCH_UP_NS)) {
+        if (wire_is_polled(wire)) {
+            (void)wire_poll(wire, /*is_driver=*/false);
+        }
+        wait_sleep(FLUSH_NAP_NS);
+        now_ns = clock_now_ns();
+        wire_lock(wire);
+        has_turned = wire->n_turns != n_turns;
+        quiet_ns = wire->n_received != n_received ? now_ns + QUIET_NS : quiet_ns;
+        n_received = wire->n_received;
+        unlock(wire);
     }
 }
 

@@ -127,6 +127,11 @@ bool wire_is_polled(const struct wire *wire);
 /* Takes what has come, and sends. False: this thread may not, and sleeps. Not under the lock. */
 bool wire_poll(struct wire *wire, bool is_driver);
 /*
+ * Takes what lies in the network now: until the thread, or the caller, has made progress and nothing more comes, for a
+ * moment at most. Not under the lock.
+ */
+void wire_catch_up(struct wire *wire);
+/*
  * Until all that was handed over is in the hands of what carries it, or the deadline or a few seconds have passed: for
  * endpoints that only some threads may call, which may be kept from it as soon as the caller returns.
  */

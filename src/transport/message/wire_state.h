@@ -77,6 +77,7 @@ struct wire {
     _Atomic uint32_t pokes; /* changes when the thread should look at once */
     unsigned n_naps;        /* of the thread since something came last */
     uint64_t n_received;    /* messages; under the lock */
+    uint64_t n_turns;       /* in which progress was made; under the lock */
     _Atomic bool has_given_up;
     _Atomic uint32_t has_ended; /* the thread has; set under the lock */
     int n_peers;                /* ranks of the world, which may end before the thread does */

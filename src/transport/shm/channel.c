@@ -65,27 +65,30 @@ static void keep_reason(struct shm_channel *channel, shoal_status status, const 
     (void)pthread_mutex_unlock(&channel->failure_lock);
 }
 
-static void tell_peers(struct shm_segment *shared, shoal_status status, const char *text)
+/* False: another rank has given a reason before, which is the group's. */
+static bool tell_peers(struct shm_segment *shared, shoal_status status, const char *text)
 {
     uint32_t expected = SHM_FINE;
     /* Relaxed: only decides who writes. */
     if (!atomic_compare_exchange_strong_explicit(&shared->failure_state, &expected, SHM_FAILING,
                                                  memory_order_relaxed, memory_order_relaxed)) {
-        return;
+        return read_failure_state(shared) != SHM_FAILED;
     }
     shared->status = status;
     (void)snprintf(shared->text, sizeof shared->text, "%s", text);
     /* Release: pairs with the acquire in read_failure_state. */
     atomic_store_explicit(&shared->failure_state, SHM_FAILED, memory_order_release);
     wait_wake_all(&shared->failure_state, /*is_shared=*/true);
+    return true;
 }
 
 void shm_fail(struct shm_channel *channel, shoal_status status, const char *text)
 {
-    if (channel->shared) {
-        tell_peers(channel->shared, status, text);
+    char own[ERROR_TEXT_BYTES]; /* the text may be this thread's error text, which waiting sets */
+    (void)snprintf(own, sizeof own, "%s", text);
+    if (!channel->shared || tell_peers(channel->shared, status, own)) {
+        keep_reason(channel, status, own);
     }
-    keep_reason(channel, status, text);
 }
 
 shoal_status shm_channel_failure(struct channel *base)

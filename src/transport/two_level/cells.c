@@ -214,6 +214,11 @@ shoal_status two_wait_flag(struct two_channel *channel, const struct collective 
     if (status == SHOAL_OK) {
         status = wait_flag(channel, flag, target, &options);
     }
+    if (status == SHOAL_ERR_TIMEOUT && !message_is_over(channel->outer, collective)) {
+        /* The group may have failed before: its reason has come by now. */
+        shoal_status reason = message_failure(channel->outer);
+        status = reason == SHOAL_OK ? status : reason;
+    }
     /* What the member did before it failed still counts. */
     if (status != SHOAL_OK && flag_has_reached(flag, target)) {
         error_clear();

@@ -28,7 +28,6 @@
  */
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fail_point.h"
 #include "base/try.h"
@@ -154,7 +153,7 @@ static shoal_status await(struct two_channel *channel, const struct collective *
             return SHOAL_OK;
         }
         TRY(status);
-        if (clock_now_ns() >= collective->deadline_ns) {
+        if (message_is_over(outer, collective)) {
             char call[ERROR_TEXT_BYTES];
             return error_set(SHOAL_ERR_TIMEOUT, "%s and rank %d has not done its part",
                              transport_describe_timeout(channel->base.peers, collective, call, sizeof call),

@@ -371,6 +371,7 @@ static void call_late(struct rank *self, int round, int n_looks)
 TEST_PROCESSES(a_peer_that_calls_at_the_last_moment_has_called, 2)
 {
     call_late(self, 0, 0);
+    call_late(self, 1, 1); /* after everything that had come was taken */
 }
 
 TEST_RANKS(poison_reaches_those_who_wait, 3)
@@ -453,6 +454,50 @@ TEST_PROCESSES(what_a_rank_sent_before_it_died_counts, 2)
     }
     test_barrier(self);
     message_world_close(&m);
+}
+
+/*
+ * As on a rank that was stopped: its deadline has passed when it looks, and nobody has read what its peer sent in time.
+ * That may be the peer's part, or the reason for which the group has failed.
+ */
+static void be_late(struct rank *self, int round, bool must_fail)
+{
+    struct message_world m;
+    REQUIRE(message_world_open(&m, self, round));
+    atomic_store(&is_thread_late, self->rank == 0);
+    test_barrier(self);
+    struct collective barrier = {.kind = COLLECTIVE_BARRIER,
+                                 .n_pieces = 1,
+                                 .deadline_ns = clock_deadline_after(20 * test_time_scale())};
+    barrier.pieces = &barrier.single;
+    if (self->rank == 1 && must_fail) {
+        m.transport->poison(m.channel, SHOAL_ERR_CANCELLED, "enough");
+    } else if (self->rank == 1) {
+        CHECK(m.transport->post(m.channel, &barrier));
+    }
+    test_barrier(self);
+    if (self->rank == 0) {
+        pthread_t thread;
+        REQUIRE(pthread_create(&thread, NULL, let_thread_go, NULL) == 0);
+        CHECK_STATUS(message_world_run(&m, &barrier, 0.05), must_fail ? SHOAL_ERR_CANCELLED : SHOAL_OK);
+        CHECK_STRING(shoal_error_text(), must_fail ? "enough" : "");
+        REQUIRE(pthread_join(thread, NULL) == 0);
+    } else if (!must_fail) {
+        bool is_pending = true;
+        CHECK_OK(m.transport->finish(m.channel, &barrier, DEADLINE_NEVER, &is_pending));
+    }
+    test_barrier(self);
+    message_world_close(&m);
+}
+
+TEST_PROCESSES(what_came_before_a_deadline_that_is_noticed_late_counts, 2)
+{
+    static struct endpoint_kind late_kind;
+    late_kind = socket_kind;
+    late_kind.wait = wait_and_be_late;
+    message_world_kind = &late_kind;
+    be_late(self, 0, /*must_fail=*/false);
+    be_late(self, 1, /*must_fail=*/true);
 }
 
 static void end_nothing(struct endpoint *endpoint, const char *why)
