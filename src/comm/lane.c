@@ -143,7 +143,7 @@ static shoal_status open_channel(struct lane *lane, const struct collective *col
                                                           : part_deadline(&lane->part);
         shoal_status status = connect(lane, deadline_ns);
         if (status != SHOAL_OK) {
-            return part_fail_to_connect(&lane->part, status);
+            return part_fail_unissued(&lane->part, status);
         }
         failure = lane_failure(lane);
     }
@@ -455,7 +455,7 @@ shoal_status lane_start(struct lane *lane, const struct collective *collective,
         work_forget(&work->base);
         completion_unref(&work->base.completion);
         completion_unref(&work->base.completion);
-        return status;
+        return part_fail_unissued(&lane->part, status);
     }
     *work_out = &work->base;
     return SHOAL_OK;
@@ -525,7 +525,7 @@ shoal_status lane_issue_again(struct lane_work *work)
     (void)pthread_mutex_lock(&lane->mutex);
     shoal_status status = issue_again(work, &wakes);
     line_unlock(lane, &wakes);
-    return status;
+    return status == SHOAL_OK ? SHOAL_OK : part_fail_unissued(&lane->part, status);
 }
 
 /* The lane as a whole ---------------------------------------------------------------------------------- */

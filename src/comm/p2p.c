@@ -180,7 +180,7 @@ static shoal_status prepare(struct shoal_group *group, const shoal_transfer *tra
     batch->deadline_ns = group_deadline(group);
     shoal_status status = connect(group, transfers, batch);
     if (status != SHOAL_OK) {
-        return part_fail_to_connect(&group->part, status);
+        return part_fail_unissued(&group->part, status);
     }
     for (size_t i = 0; i < batch->n_operations; i++) {
         struct p2p_operation *operation = &batch->operations[i];

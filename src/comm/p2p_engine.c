@@ -583,7 +583,7 @@ shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out)
     status = check_postable(p2p, batch);
     if (status != SHOAL_OK) {
         unlock(p2p);
-        return status;
+        return part_fail_unissued(&p2p->part, status);
     }
     uint32_t seen = doorbell_look(p2p->bell);
     batch->n_pending = batch->n_operations;

@@ -26,7 +26,7 @@ shoal_status part_lock_to_connect(const struct part *part, pthread_mutex_t *mute
     return SHOAL_OK;
 }
 
-shoal_status part_fail_to_connect(const struct part *part, shoal_status status)
+shoal_status part_fail_unissued(const struct part *part, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];
     if (shoal_status_reach(status) == SHOAL_REACH_CALL) {

@@ -68,11 +68,12 @@ static inline int64_t part_deadline(const struct part *part)
 shoal_status part_lock_to_connect(const struct part *part, pthread_mutex_t *mutex, int64_t deadline_ns);
 
 /*
- * Call when a part could not be connected, with the thread's error text; returns the status, with that text. A failure
- * that reaches no further than its call (SHOAL_REACH_CALL) stays this call's: the program may call again, and the others
- * wait for that. After any other the program goes on with another call, which must not meet the call that the others are
- * still in. So the group has failed, on all members.
+ * Call when a call could not be issued, because its part could not be connected or has no thread. The reason is the
+ * thread's error text, which is kept; returns the status. A failure that reaches no further than its call
+ * (SHOAL_REACH_CALL) stays this call's: the program may call again, and the others wait for that. After any other the
+ * program goes on with another call, which must not meet the call that the others are still in. So the group has
+ * failed, on all members.
  */
-shoal_status part_fail_to_connect(const struct part *part, shoal_status status);
+shoal_status part_fail_unissued(const struct part *part, shoal_status status);
 
 #endif

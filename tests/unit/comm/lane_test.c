@@ -5,6 +5,7 @@
  */
 #include "comm/lane.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/os/fault.h"
 #include "base/wait.h"
 #include "fixtures/descriptor_calls.h"
 #include "fixtures/small_world.h"
@@ -558,6 +560,23 @@ TEST(connecting_without_memory_issues_nothing)
     let_pass(1);
     CHECK_OK(shoal_group_barrier(bench.group));
     CHECK_INT(shoal_group_sequence(bench.group), 1);
+    bench_close(&bench);
+}
+
+TEST(a_start_that_gets_no_thread_fails_the_group)
+{
+    struct bench bench;
+    shoal_work *work = NULL;
+    REQUIRE(bench_open(&bench, false));
+    let_pass(1);
+    CHECK_OK(shoal_group_barrier(bench.group));
+    os_fault_arm(1, EAGAIN);
+    CHECK_STATUS(shoal_group_barrier_start(bench.group, &work), SHOAL_ERR_SYSTEM);
+    os_fault_arm(0, 0);
+    CHECK(work == NULL);
+    CHECK_ERROR_TEXT("could not be created");
+    CHECK_STATUS(shoal_group_barrier(bench.group), SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("could not be created");
     bench_close(&bench);
 }
 
