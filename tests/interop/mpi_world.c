@@ -35,6 +35,7 @@ struct mode {
     int is_null;    /* MPI_COMM_NULL */
     int is_both;    /* an exchange too */
     int is_default; /* no transport is asked for */
+    int is_brief;   /* start-up may take 2 s */
     int dies;       /* the last rank kills itself in the middle */
     int keeps_lock; /* when it has died, a thread waits for it in MPI, with the lock */
     int stays;      /* the last rank goes on after it has closed its world */
@@ -59,6 +60,7 @@ static const struct mode modes[] = {
     {.name = "null", .level = MPI_THREAD_MULTIPLE, .is_null = 1},
     {.name = "both", .level = MPI_THREAD_MULTIPLE, .is_both = 1},
     {.name = "default", .level = MPI_THREAD_MULTIPLE, .is_default = 1},
+    {.name = "brief", .level = -1, .is_default = 1, .is_brief = 1},
     {.name = "dies", .level = -1, .dies = 1},
     {.name = "dies_foreign", .level = MPI_THREAD_MULTIPLE, .dies = 1},
     {.name = "dies_locked", .level = MPI_THREAD_SERIALIZED, .has_lock = 1, .dies = 1, .keeps_lock = 1},
@@ -239,7 +241,7 @@ static int open_and_run(const struct mode *mode, MPI_Comm comm)
     shoal_world_options options = {.struct_size = sizeof options,
                                    .transport = mode->is_default ? NULL : "mpi",
                                    .mpi_comm = mode->level < 0 ? NULL : &comm,
-                                   .startup_timeout_s = 20,
+                                   .startup_timeout_s = mode->is_brief ? 2 : 20,
                                    .timeout_s = 20,
                                    .mpi_progress = mode->calls_progress};
     shoal_world *world;

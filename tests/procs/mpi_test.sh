@@ -256,6 +256,21 @@ differs() {
     done
 }
 
+# One rank asks for MPI, and the others do not begin it.
+asks_alone() {
+    echo "$flavour: only rank 0 asks for it"
+    # shellcheck disable=SC2016 # the ranks' shells expand it
+    survives 2 bash -c '
+        if [[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} == 0 ]]; then export SHOAL_TRANSPORT=mpi; fi
+        exec "$1" brief' - "$program"
+    cp "$scratch/rank.0" "$scratch/out"
+    says 1 "s for MPI_Init on all ranks, which must all use transport mpi"
+    says 1 "status 1"
+    cp "$scratch/rank.1" "$scratch/out"
+    says 1 "for rank 0, which did not arrive"
+    says 1 "status 1"
+}
+
 # The mpirun of one and the library of the other: each rank is alone in its MPI.
 wrong() {
     local flavour=$1 other=$2 text=$3 size=$4
@@ -298,6 +313,7 @@ for flavour in openmpi mpich; do
     forks
     dies_at_start
     differs
+    asks_alone
     case $flavour in
     openmpi) wrong openmpi mpich "Open MPI says rank" OMPI_COMM_WORLD_SIZE ;;
     mpich) wrong mpich openmpi "PMI says rank" PMI_SIZE ;;

@@ -389,7 +389,7 @@ static shoal_status await_keeper(const struct mpi_options *start)
         struct wait_options options = {.deadline_ns = start->deadline_ns,
                                        .liveness = start->check,
                                        .liveness_context = start->check_context,
-                                       .what = "MPI_Init on all ranks"};
+                                       .what = "MPI_Init on all ranks, which must all use transport mpi"};
         shoal_status status = mpi_services->wait_while_equal(&keeper_state, KEEPER_INITIALISES, &options);
         if (status != SHOAL_OK) {
             process_fail();
