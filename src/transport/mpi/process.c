@@ -9,7 +9,7 @@
  * begins by deleting the attributes of MPI_COMM_SELF. One of them is the module's, and its delete function makes sure
  * that nobody calls MPI from then on. It stores `has_failed` and then reads `n_inside`; callers count up `n_inside` and
  * then read `has_failed`. All four are sequentially consistent, so either the caller sees that it must not call, or the
- * delete function sees the caller and waits for it.
+ * delete function sees the caller and waits for it. For MPICH this may be too late: docs/design/mpi.md.
  */
 #include <dlfcn.h>
 #include <signal.h>
