@@ -7,7 +7,8 @@
  * Threads: a world may be used from any thread; open and close are called by one.
  * Errors: status and text. Every wait has a deadline and notices ranks that die.
  * Forks: a child of fork() is not a rank of the worlds that it inherits. Calls on them, and on what was made in them,
- * return SHOAL_ERR_STATE; so does closing them. The child may open a world of its own.
+ * return SHOAL_ERR_STATE; so does closing them. The child may open a world of its own, but not over MPI if the parent
+ * had initialized it.
  *
  *     shoal_world *world;
  *     if (shoal_world_open(NULL, &world) != SHOAL_OK) { ... shoal_error_text() ... }

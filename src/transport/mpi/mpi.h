@@ -61,7 +61,8 @@ bool process_has_failed(void);
 /*
  * Called before and after calls of MPI that come after start-up. If process_enter returns false, MPI must not be called
  * any more, and process_leave is not called. If the application wrongly calls MPI_Finalize while worlds are open, that
- * call is held up until no thread is inside, and process_enter returns false from then on.
+ * call is held up until no thread is inside, for 2 s at most, and process_enter returns false from then on. MPICH does
+ * not allow for that (process.c).
  */
 bool process_enter(void);
 void process_leave(void);
