@@ -119,6 +119,14 @@ struct transports *transports_create(struct shoal_world *world)
     return transports;
 }
 
+void transports_hurry(struct transports *transports, int64_t until_ns)
+{
+    if (transports) {
+        /* Relaxed: an instant that stands for itself. */
+        atomic_store_explicit(&transports->world.closing_ns, until_ns, memory_order_relaxed);
+    }
+}
+
 void transports_close(struct transports *transports)
 {
     if (!transports) {

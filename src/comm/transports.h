@@ -31,6 +31,9 @@ shoal_status transports_open(struct transports *transports, const struct card *c
  */
 const char *transports_find_crossing(struct transports *transports, const char **why_out);
 
+/* The world is being closed: ranks that do not answer are waited for until then at most. NULL is allowed. */
+void transports_hurry(struct transports *transports, int64_t until_ns);
+
 /* Call when no group is connected any more. NULL is allowed. */
 void transports_close(struct transports *transports);
 

@@ -270,6 +270,9 @@ shoal_status shoal_world_close(shoal_world *world)
     /* Half of the time. An operation whose peer does nothing must not use up the time in which this rank waits for the
        others to close. */
     finish_started(world, clock_deadline_after(world->close_timeout_s / 2));
+    /* Of the rest one half is for ranks that do not answer, and one for this rank to leave and wait for the others: those
+       that close too must not find it missing. */
+    transports_hurry(world->transports, deadline_ns - (deadline_ns - clock_now_ns()) / 2);
     /* Before this rank leaves, because names may have to be dropped at servers of other ranks. */
     free_parts(world);
     error_clear();
@@ -280,6 +283,8 @@ shoal_status shoal_world_close(shoal_world *world)
         status = members_wait_for_end(world->members, deadline_ns);
     }
     world->has_ended_well = status == SHOAL_OK;
+    /* If all have closed, nobody needs what is still on its way. */
+    transports_hurry(world->transports, status == SHOAL_OK ? deadline_ns : 0);
     char text[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     if (status == SHOAL_OK && world->ending_failure != SHOAL_OK) {

@@ -66,6 +66,8 @@ struct transport_world {
     shoal_status (*check_rank)(void *context, int rank);
     /* Whether it has died, not only left. NULL: not known. */
     bool (*is_dead)(void *context, int rank);
+    /* While the world is closed: until when ranks that do not answer are waited for at most. 0: it is open. */
+    _Atomic int64_t closing_ns;
     /* What start-up made of MPI; NULL: it did not use it. */
     struct mpi *mpi;
     /*

@@ -7,6 +7,7 @@
  */
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -246,4 +247,41 @@ TEST_PROCESSES(a_rank_that_was_stopped_has_the_reason_of_the_group, 2)
     }
     test_barrier(self);
     (void)shoal_world_close(world);
+}
+
+/*
+ * Rank 0 is stopped while messages to it are on their way, and the others close with less time than such messages are
+ * waited for. Each of them is seen to have closed by the other.
+ */
+TEST_PROCESSES(ranks_that_close_in_time_are_not_named, 3)
+{
+    struct rank_key key = rank_key(self, 0);
+    shoal_world_options options = rank_world_options(self, &key);
+    options.close_timeout_s = 1.6 * test_time_scale();
+    shoal_world *world = NULL;
+    REQUIRE_OK(shoal_world_open(&options, &world));
+    shoal_group *all = shoal_world_group(world);
+    _Atomic int *n_closed = self->shared;
+    REQUIRE_OK(shoal_group_barrier(all));
+    REQUIRE_OK(shoal_group_set_timeout(all, 0.3));
+    test_barrier(self);
+    if (self->rank == 1) {
+        test_signal(0, SIGSTOP);
+    }
+    if (self->rank != 0) {
+        CHECK_STATUS(shoal_group_barrier(all), SHOAL_ERR_TIMEOUT);
+        CHECK_STATUS(shoal_world_close(world), SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("closing the world: rank 0 did not close it");
+        (void)atomic_fetch_add(n_closed, 1);
+    }
+    if (self->rank == 1) {
+        while (atomic_load(n_closed) < 2) {
+            test_pause(0.001);
+        }
+        test_signal(0, SIGCONT);
+    }
+    test_barrier(self);
+    if (self->rank == 0) {
+        (void)shoal_world_close(world);
+    }
 }

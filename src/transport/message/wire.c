@@ -82,6 +82,18 @@ double wire_patience_s(const struct wire *wire)
     return wire->kind->patience_s > 0 ? wire->kind->patience_s : PATIENCE_SECONDS;
 }
 
+/* Until when a rank that does nothing is waited for, from now on. */
+static int64_t patience_end_ns(struct wire *wire)
+{
+    int64_t end_ns = clock_deadline_after(wire_patience_s(wire));
+    wire_lock(wire); /* of a wire that is abandoned, the world may be gone */
+    /* Relaxed: an instant that stands for itself. */
+    int64_t closing_ns =
+        wire->is_abandoned ? 0 : atomic_load_explicit(&wire->world->closing_ns, memory_order_relaxed);
+    unlock(wire);
+    return closing_ns != 0 && closing_ns < end_ns ? closing_ns : end_ns;
+}
+
 /* Who is there ------------------------------------------------------------------------------------------ */
 
 shoal_status wire_check_rank(struct wire *wire, int rank, int64_t *since_ns_out)
@@ -282,7 +294,7 @@ static void look_for_deaths(struct wire *wire)
 static void finish(struct wire *wire, enum endpoint_caller caller)
 {
     const struct endpoint_kind *kind = wire->kind;
-    int64_t flush_ns = clock_deadline_after(wire_patience_s(wire));
+    int64_t flush_ns = patience_end_ns(wire);
     bool is_sending = true;
     while (take_turn(wire, caller, &is_sending) && is_sending && clock_now_ns() < flush_ns) {
         if (kind->wait) {
@@ -537,7 +549,7 @@ static bool must_await(struct wire *wire, bool is_over)
 
 void wire_settle(struct wire *wire)
 {
-    int64_t deadline_ns = clock_deadline_after(wire_patience_s(wire));
+    int64_t deadline_ns = patience_end_ns(wire);
     wire_lock(wire);
     send_fences(wire);
     wire_unlock(wire);
