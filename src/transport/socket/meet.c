@@ -454,11 +454,16 @@ static int find_missing(const struct endpoint *endpoint)
     return rank;
 }
 
-/* Whom to poll. True: there is a place for one more; otherwise *until_ns_out is when one may be made. */
+/*
+ * Whom to poll: the listener, then the strangers, up to the last place that is taken. poll refuses more entries than the
+ * process may have descriptors, also if they are empty. True: there is a place for one more; otherwise *until_ns_out is
+ * when one may be made.
+ */
 static bool list_polls(const struct listener *listener, const struct stranger *strangers,
-                       struct pollfd *polls, int64_t *until_ns_out)
+                       struct pollfd *polls, size_t *n_polls_out, int64_t *until_ns_out)
 {
     bool has_room = false;
+    *n_polls_out = 1;
     *until_ns_out = INT64_MAX;
     for (size_t i = 0; i < STRANGERS_MOST; i++) {
         bool is_there = strangers[i].fd >= 0;
@@ -466,9 +471,10 @@ static bool list_polls(const struct listener *listener, const struct stranger *s
         if (is_there && strangers[i].deadline_ns < *until_ns_out) {
             *until_ns_out = strangers[i].deadline_ns;
         }
-        polls[i] = (struct pollfd){.fd = strangers[i].fd, .events = POLLIN};
+        *n_polls_out = is_there ? i + 2 : *n_polls_out;
+        polls[i + 1] = (struct pollfd){.fd = strangers[i].fd, .events = POLLIN};
     }
-    polls[STRANGERS_MOST] = (struct pollfd){.fd = has_room ? listener->fd : -1, .events = POLLIN};
+    polls[0] = (struct pollfd){.fd = has_room ? listener->fd : -1, .events = POLLIN};
     return has_room;
 }
 
@@ -476,22 +482,24 @@ static bool list_polls(const struct listener *listener, const struct stranger *s
 static shoal_status accept_some(struct endpoint *endpoint, const struct listener *listener,
                                 struct stranger *strangers, int missing, int64_t deadline_ns)
 {
-    struct pollfd polls[STRANGERS_MOST + 1];
+    struct pollfd polls[1 + STRANGERS_MOST];
+    size_t n_polls;
     int64_t until_ns;
-    bool has_room = list_polls(listener, strangers, polls, &until_ns);
-    shoal_status status = wait_for(endpoint->world, polls, STRANGERS_MOST + 1, missing,
-                                   has_room ? INT64_MAX : until_ns, deadline_ns);
+    bool has_room = list_polls(listener, strangers, polls, &n_polls, &until_ns);
+    shoal_status status =
+        wait_for(endpoint->world, polls, n_polls, missing, has_room ? INT64_MAX : until_ns, deadline_ns);
     if (status != SHOAL_OK) {
         return status;
     }
-    for (size_t i = 0; i < STRANGERS_MOST; i++) {
+    for (size_t i = 1; i < n_polls; i++) {
+        struct stranger *stranger = &strangers[i - 1];
         if (polls[i].fd >= 0 && polls[i].revents != 0) {
-            hear_stranger(endpoint, listener, &strangers[i]);
-        } else if (polls[i].fd >= 0 && !has_room && socket_services->now_ns() >= strangers[i].deadline_ns) {
-            turn_away(&strangers[i]);
+            hear_stranger(endpoint, listener, stranger);
+        } else if (polls[i].fd >= 0 && !has_room && socket_services->now_ns() >= stranger->deadline_ns) {
+            turn_away(stranger);
         }
     }
-    return polls[STRANGERS_MOST].revents != 0 ? accept_stranger(listener->fd, strangers) : SHOAL_OK;
+    return polls[0].revents != 0 ? accept_stranger(listener->fd, strangers) : SHOAL_OK;
 }
 
 static shoal_status accept_all(struct endpoint *endpoint, const struct listener *listener,
