@@ -242,6 +242,7 @@ TEST_PROCESSES(a_rank_that_was_stopped_has_the_reason_of_the_group, 2)
         CHECK_STATUS(shoal_group_all_reduce(all, values, values, N_ELEMENTS, SHOAL_F32, SHOAL_SUM),
                      SHOAL_ERR_TIMEOUT);
         (void)snprintf(text, 1024, "%s", shoal_error_text());
+        test_pause(0.3); /* a reason that is younger need not have been seen */
         test_signal(0, SIGCONT);
         test_barrier(self);
     }

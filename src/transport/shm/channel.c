@@ -65,16 +65,28 @@ static void keep_reason(struct shm_channel *channel, shoal_status status, const 
     (void)pthread_mutex_unlock(&channel->failure_lock);
 }
 
-/* False: another rank has given a reason before, which is the group's. */
+/*
+ * Whether another rank has given a reason that this rank should have seen: a rank that waits looks every
+ * WAIT_LIVENESS_NS, unless its process is stopped. Ranks that fail at the same time keep their own reasons. The first may
+ * name a rank that waits for a third one itself, and another knows that one.
+ */
+static bool has_overlooked(struct shm_segment *shared)
+{
+    return read_failure_state(shared) == SHM_FAILED &&
+           clock_now_ns() - shared->failed_ns > 2 * (int64_t)WAIT_LIVENESS_NS;
+}
+
+/* False: the reason that another rank has given before is this rank's, too. */
 static bool tell_peers(struct shm_segment *shared, shoal_status status, const char *text)
 {
     uint32_t expected = SHM_FINE;
     /* Relaxed: only decides who writes. */
     if (!atomic_compare_exchange_strong_explicit(&shared->failure_state, &expected, SHM_FAILING,
                                                  memory_order_relaxed, memory_order_relaxed)) {
-        return read_failure_state(shared) != SHM_FAILED;
+        return !has_overlooked(shared);
     }
     shared->status = status;
+    shared->failed_ns = clock_now_ns();
     (void)snprintf(shared->text, sizeof shared->text, "%s", text);
     /* Release: pairs with the acquire in read_failure_state. */
     atomic_store_explicit(&shared->failure_state, SHM_FAILED, memory_order_release);

@@ -74,6 +74,7 @@ enum shm_failure_state {
 struct shm_segment {
     _Alignas(SHM_LINE) _Atomic uint32_t failure_state;
     int32_t status;
+    int64_t failed_ns; /* when the reason was written */
     char text[ERROR_TEXT_BYTES];
     struct shm_rank ranks[];
 };
