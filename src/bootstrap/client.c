@@ -216,18 +216,19 @@ shoal_status client_perform(struct client *client, int rank, struct request *req
     return status == SHOAL_ERR_TIMEOUT ? error_prefix(status, "rank %d does not answer", rank) : status;
 }
 
-void client_tell_failure(struct client *client, int rank, const char *name, shoal_status failure,
+bool client_tell_failure(struct client *client, int rank, const char *name, shoal_status failure,
                          const char *text)
 {
     if (watch_has(client->watch, rank)) {
         watch_tell_failure(client->watch, rank, name, failure, text);
-        return;
+        return true;
     }
     char server[SOCKET_NAME_BYTES];
     int fd;
     card_server_name(&client->cards[rank], server);
-    if (socket_connect(server, &fd) != SHOAL_OK || fd < 0) {
-        return;
+    shoal_status status = socket_connect(server, &fd);
+    if (status != SHOAL_OK || fd < 0) {
+        return status == SHOAL_OK; /* without a server there is nobody to tell */
     }
     struct request request = {.op = REQUEST_FAILED};
     request_add_number(&request, failure);
@@ -237,4 +238,5 @@ void client_tell_failure(struct client *client, int rank, const char *name, shoa
     const struct socket_wait wait = {.deadline_ns = 0, .what = "a message to be taken"};
     (void)socket_send_frame(fd, (uint32_t)request.op, request.parts, request.n_parts, &wait);
     (void)close(fd);
+    return true;
 }

@@ -7,6 +7,7 @@
 #ifndef BOOTSTRAP_CLIENT_H
 #define BOOTSTRAP_CLIENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "shoal/status.h"
@@ -51,9 +52,9 @@ shoal_status client_perform(struct client *client, int rank, struct request *req
 /*
  * Tells a rank that what both know by `name` has failed, and why. The rank's server passes it on to its listener
  * (bootstrap/server.h). Does not wait: a rank that is stopped reads the message when it continues, and a rank that
- * cannot be reached never gets it.
+ * cannot be reached never gets it. False: this process could not send it, for want of descriptors for instance.
  */
-void client_tell_failure(struct client *client, int rank, const char *name, shoal_status failure,
+bool client_tell_failure(struct client *client, int rank, const char *name, shoal_status failure,
                          const char *text);
 
 #endif

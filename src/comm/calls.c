@@ -161,7 +161,7 @@ void world_call_give_up(const struct world_call *call, const char *text)
                    world->rank, call->n_over);
     for (int rank = 0; rank < world->n_ranks; rank++) {
         if (rank != world->rank) {
-            client_tell_failure(world->client, rank, key, SHOAL_ERR_PEER, copy);
+            (void)client_tell_failure(world->client, rank, key, SHOAL_ERR_PEER, copy);
         }
     }
     (void)error_set(SHOAL_OK, "%s", before);

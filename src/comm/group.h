@@ -47,6 +47,7 @@ struct shoal_group {
     _Atomic bool was_told;       /* the log has the failure of the group */
     _Atomic bool has_lanes;      /* it is the parent of lanes */
     _Atomic bool has_spread;     /* the other members were told that it has failed */
+    _Atomic bool must_spread;    /* not all could be told */
     _Atomic int64_t look_ns;     /* when shoal_group_error looks for members that have died again */
     _Atomic double own_timeout_s;
     const _Atomic double *timeout_s; /* its own, or that of the outermost parent */

@@ -51,13 +51,20 @@ static shoal_status take_to_tell(struct shoal_group *group, char text[ERROR_TEXT
     return must_tell ? status : SHOAL_OK;
 }
 
-/* Only uses what stays when the group is closed. */
+/* Only uses what stays when the group is closed. If a member could not be told, because this process has no descriptors
+   left for instance, the next call that finds the group failed tells all again. */
 static void tell_members(struct shoal_group *group, shoal_status status, const char *text)
 {
+    bool is_told = true;
     for (int i = 0; status != SHOAL_OK && i < group->peers.n_ranks; i++) {
         if (i != group->peers.rank) {
-            client_tell_failure(group->world->client, group->ranks[i], group->key, status, text);
+            is_told &= client_tell_failure(group->world->client, group->ranks[i], group->key, status, text);
         }
+    }
+    if (!is_told) {
+        /* Relaxed, both: only decide who tells. */
+        atomic_store_explicit(&group->must_spread, true, memory_order_relaxed);
+        atomic_store_explicit(&group->has_spread, false, memory_order_relaxed);
     }
 }
 
@@ -119,7 +126,8 @@ void group_report_failure(struct shoal_group *group)
     if (status != SHOAL_OK) {
         /* Members that wait for this rank on the lane may not be able to see that the parent has failed. */
         group_poison(group, status, shoal_error_text());
-    } else if (atomic_load_explicit(&group->has_lanes, memory_order_relaxed)) {
+    } else if (atomic_load_explicit(&group->has_lanes, memory_order_relaxed) ||
+               atomic_load_explicit(&group->must_spread, memory_order_relaxed)) {
         /* Relaxed: see group_create_lane. Members that wait on a lane over this group may not be connected to it. */
         spread(group);
     }

@@ -19,6 +19,8 @@
 #define POLL_FEW_NS INT64_C(3000)
 #define POLL_NS INT64_C(500000)
 #define POLL_NAP_NS INT64_C(50000)
+/* How long what has come before a deadline may need to be taken after it. */
+#define LATE_NS INT64_C(50000000)
 
 shoal_status message_failure(struct message_channel *channel)
 {
@@ -63,16 +65,22 @@ bool message_must_look(struct message_channel *channel, int64_t deadline_ns)
     return true;
 }
 
-bool message_is_over(struct message_channel *channel, const struct collective *collective)
+bool message_is_over(struct message_channel *channel, const struct collective *collective, bool may_wait)
 {
-    if (clock_now_ns() < collective->deadline_ns) {
+    int64_t now_ns = clock_now_ns();
+    if (now_ns < collective->deadline_ns) {
         return false;
     }
     /* Once for a call: one of many rounds must not get more time with each of them. */
-    bool is_over = channel->is_late && channel->late_sequence == collective->sequence;
-    channel->is_late = true;
-    channel->late_sequence = collective->sequence;
-    if (!is_over) {
+    if (channel->late_ns == 0 || channel->late_sequence != collective->sequence) {
+        channel->late_ns = now_ns;
+        channel->late_sequence = collective->sequence;
+        if (!may_wait) {
+            router_poke(channel->router);
+        }
+    }
+    bool is_over = now_ns >= channel->late_ns + LATE_NS;
+    if (!is_over && may_wait) {
         router_catch_up(channel->router);
     }
     return is_over;

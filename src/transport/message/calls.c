@@ -209,7 +209,7 @@ shoal_status message_await_calls(struct message_channel *channel, const struct c
         if (is_part && clock_now_ns() >= until_ns) {
             return SHOAL_ERR_TIMEOUT; /* the caller goes on afterwards, and needs no text */
         }
-        if (!is_part && message_is_over(channel, collective)) {
+        if (!is_part && message_is_over(channel, collective, /*may_wait=*/true)) {
             return fail_missing(channel, collective);
         }
         message_wait(channel, seen, until_ns);

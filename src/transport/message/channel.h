@@ -29,7 +29,7 @@ struct message_channel {
     struct port *port;
     _Atomic int n_posted;    /* collectives that were posted and not finished */
     _Atomic int64_t look_ns; /* when finish looks for deaths again that nobody waits long enough to notice */
-    bool is_late;            /* the deadline of a call has passed, and what had come was taken */
+    int64_t late_ns;         /* when the deadline of a call was first found to have passed; 0: never */
     uint32_t late_sequence;  /* of that call */
     struct frame **outgoing; /* n_ranks: of post and run */
     const void **sources;    /* n_ranks: of a reduction, or of counts, in finish and run */
@@ -51,9 +51,10 @@ shoal_status message_check_member(struct message_channel *channel, int rank);
 bool message_must_look(struct message_channel *channel, int64_t deadline_ns);
 /*
  * Whether the time of a call is over. When its deadline is first found to have passed, what lies in the network is taken,
- * and the answer is no: the caller looks again. A rank that was stopped finds so what came meanwhile.
+ * and the answer is no: the caller looks again. A rank that was stopped finds so what came meanwhile. A caller that may
+ * not wait gets the same answer until the wire's thread has had a moment for it.
  */
-bool message_is_over(struct message_channel *channel, const struct collective *collective);
+bool message_is_over(struct message_channel *channel, const struct collective *collective, bool may_wait);
 /*
  * Until the bell has rung since `seen`, or the instant has passed; at most until it is time to look around again. Sleeps, or
  * spins for a moment where processors are free.

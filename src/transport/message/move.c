@@ -170,7 +170,7 @@ static shoal_status await(const struct journey *journey, int rank, enum frame_ty
         if (status != SHOAL_OK) {
             return is_there(journey, rank, queue, part) ? SHOAL_OK : status;
         }
-        if (message_is_over(channel, journey->collective)) {
+        if (message_is_over(channel, journey->collective, /*may_wait=*/true)) {
             char call[ERROR_TEXT_BYTES];
             return error_set(
                 SHOAL_ERR_TIMEOUT, "%s and rank %d has not done its part",

@@ -393,6 +393,11 @@ void router_catch_up(struct router *router)
     wire_catch_up(router->wire);
 }
 
+void router_poke(struct router *router)
+{
+    wire_poke(router->wire);
+}
+
 void router_flush(struct router *router, int64_t deadline_ns)
 {
     wire_flush(router->wire, deadline_ns);

@@ -62,6 +62,7 @@ bool router_is_polled(const struct router *router);
 bool router_poll(struct router *router, bool is_driver);
 void router_count_pollers(struct router *router, int change);
 void router_catch_up(struct router *router);
+void router_poke(struct router *router);
 void router_flush(struct router *router, int64_t deadline_ns);
 bool router_has_apart(const struct router *router);
 bool router_may_lend(const struct router *router, int rank);

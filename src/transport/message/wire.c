@@ -220,6 +220,11 @@ void wire_catch_up(struct wire *wire)
     }
 }
 
+void wire_poke(struct wire *wire)
+{
+    wake_thread(wire);
+}
+
 void wire_count_pollers(struct wire *wire, int change)
 {
     /* Relaxed: it only says how long the thread may sleep. */
@@ -294,7 +299,8 @@ static void look_for_deaths(struct wire *wire)
 static void finish(struct wire *wire, enum endpoint_caller caller)
 {
     const struct endpoint_kind *kind = wire->kind;
-    int64_t flush_ns = patience_end_ns(wire);
+    /* Where a message that was begun cannot be dropped without giving up the endpoint, it gets its time in any case. */
+    int64_t flush_ns = kind->give_up ? clock_deadline_after(wire_patience_s(wire)) : patience_end_ns(wire);
     bool is_sending = true;
     while (take_turn(wire, caller, &is_sending) && is_sending && clock_now_ns() < flush_ns) {
         if (kind->wait) {

@@ -131,6 +131,8 @@ bool wire_poll(struct wire *wire, bool is_driver);
  * moment at most. Not under the lock.
  */
 void wire_catch_up(struct wire *wire);
+/* Wakes the thread, so that it takes what has come. */
+void wire_poke(struct wire *wire);
 /*
  * Until all that was handed over is in the hands of what carries it, or the deadline or a few seconds have passed: for
  * endpoints that only some threads may call, which may be kept from it as soon as the caller returns.

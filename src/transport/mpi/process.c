@@ -161,9 +161,12 @@ void process_note_hosts(void)
  */
 static void look_before_fork(void)
 {
-    int is_initialised = 0;
-    (void)MPI_Initialized(&is_initialised);
-    if (is_initialised || atomic_load(&keeper_state) != KEEPER_NONE) {
+    /* Not asked while the keeper initializes MPI: some older versions of Open MPI fork, or hold a lock, meanwhile. */
+    int is_initialised = atomic_load(&keeper_state) != KEEPER_NONE;
+    if (!is_initialised) {
+        (void)MPI_Initialized(&is_initialised);
+    }
+    if (is_initialised) {
         atomic_store(&is_begun, true);
     }
 }

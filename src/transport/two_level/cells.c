@@ -214,7 +214,7 @@ shoal_status two_wait_flag(struct two_channel *channel, const struct collective 
     if (status == SHOAL_OK) {
         status = wait_flag(channel, flag, target, &options);
     }
-    if (status == SHOAL_ERR_TIMEOUT && !message_is_over(channel->outer, collective)) {
+    if (status == SHOAL_ERR_TIMEOUT && !message_is_over(channel->outer, collective, /*may_wait=*/true)) {
         /* The group may have failed before: its reason has come by now. */
         shoal_status reason = message_failure(channel->outer);
         status = reason == SHOAL_OK ? status : reason;

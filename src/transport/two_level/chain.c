@@ -153,7 +153,7 @@ static shoal_status await(struct two_channel *channel, const struct collective *
             return SHOAL_OK;
         }
         TRY(status);
-        if (message_is_over(outer, collective)) {
+        if (message_is_over(outer, collective, /*may_wait=*/true)) {
             char call[ERROR_TEXT_BYTES];
             return error_set(SHOAL_ERR_TIMEOUT, "%s and rank %d has not done its part",
                              transport_describe_timeout(channel->base.peers, collective, call, sizeof call),

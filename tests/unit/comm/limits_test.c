@@ -300,6 +300,26 @@ TEST_PROCESSES(who_can_not_be_asked_says_why, 2)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* Rank 1 has none left to connect, nor to say so. It does when it has some again and finds the group failed. */
+TEST_PROCESSES(who_could_not_tell_tells_later, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_group *group = NULL;
+    const int ranks[2] = {0, 1};
+    CHECK_OK(shoal_group_create(world, ranks, 2, "new", &group));
+    test_barrier(self);
+    if (self->rank == 1) {
+        struct rlimit before = leave_descriptors(0);
+        CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_SYSTEM);
+        CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    }
+    CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("Too many open files");
+    CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* A rank that has none gets none for memory that others have made. */
 TEST_PROCESSES(memory_without_descriptors, 2)
 {
