@@ -310,7 +310,7 @@ static void finish(struct wire *wire, enum endpoint_caller caller)
         }
     }
     bool has_entered = !kind->enter || kind->enter(wire->endpoint, caller);
-    if (!has_entered) {
+    if (!has_entered && kind->give_up) {
         kind->give_up(wire->endpoint, "the world was closed by a thread that may not call");
     }
     wire_lock(wire);
