@@ -21,8 +21,8 @@
  * ranks and tag always give the same handle.
  * Threads: any. Calls from several threads of a rank are queued in the order in which they arrive.
  * Errors: a wrong argument is reported at once and changes nothing. After a mismatch, a timeout, an abort, the death of
- * a member, a lack of memory in the middle of a collective, or of descriptors or threads at any time, the group has
- * failed: every call on it returns the first failure's status and text, on every member that can be reached. Other
+ * a member, a lack of memory in the middle of a collective, or of descriptors or threads for an operation, the group
+ * has failed: every call on it returns the first failure's status and text, on every member that can be reached. Other
  * groups go on, with one exception: MPI cannot be used any more after a rank has died, so that all groups that
  * communicate through MPI then fail with SHOAL_ERR_PEER, even groups without that rank.
  *

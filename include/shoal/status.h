@@ -64,8 +64,8 @@ typedef enum shoal_reach {
  * Says how far failures with this status reach: SHOAL_REACH_CALL for SHOAL_ERR_INVALID, NO_MEMORY, UNSUPPORTED and
  * STATE; SHOAL_REACH_OP for SYSTEM; SHOAL_REACH_GROUP for TIMEOUT, CANCELLED, PEER and MISMATCH; SHOAL_REACH_PROCESS
  * for INTERNAL and for a number that is no status. It knows the status only. A TIMEOUT may have been that of a wait,
- * and the group goes on; a NO_MEMORY in the middle of a collective, and SYSTEM of any operation on a group, makes the
- * group fail. shoal_group_error tells.
+ * and the group goes on. A NO_MEMORY in the middle of a collective makes its group fail, and so does a SYSTEM of a
+ * collective, a send or a receive, also when it could not be started. shoal_group_error tells.
  */
 SHOAL_API shoal_reach shoal_status_reach(shoal_status status);
 

@@ -66,8 +66,8 @@ SHOAL_API bool shoal_work_test(shoal_work *work);
  * Waits until the operation has ended, and returns its status and text. If it does not end within timeout_s seconds,
  * the call returns SHOAL_ERR_TIMEOUT; the operation goes on and can be waited for again. (shoal_work_test then tells
  * this from an operation that itself ended with SHOAL_ERR_TIMEOUT.) A negative timeout_s waits for the end, which comes
- * no later than the operation's own deadline. SHOAL_ERR_STATE: called in a function of this header, for a work that has
- * not ended.
+ * at the operation's own deadline at the latest, or over messages up to half a second later, over MPI up to 2 s.
+ * SHOAL_ERR_STATE: called in a function of this header, for a work that has not ended.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_work_wait(shoal_work *work, double timeout_s);
 
