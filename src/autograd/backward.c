@@ -11,6 +11,7 @@
 
 #include "autograd/node.h"
 #include "autograd/walk.h"
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/struct_size.h"
@@ -69,6 +70,12 @@ shoal_status shoal_on_backward_end(shoal_end_hook hook, void *context)
     error_clear();
     if (!hook) {
         return error_set(SHOAL_ERR_INVALID, "on_backward_end: hook is NULL");
+    }
+    if (callback_is_capturing()) {
+        return error_set(
+            SHOAL_ERR_STATE,
+            "on_backward_end: a compiled step cannot run the hook, which would run only once, when "
+            "the step is captured: do its work after the step");
     }
     return backward_on_end(hook, context, NULL);
 }
@@ -245,6 +252,7 @@ shoal_status backward_run(const struct backward_request *request)
     /* Relaxed: the number only has to be unique. */
     run.number = atomic_fetch_add_explicit(&n_runs, 1, memory_order_relaxed) + 1;
     innermost = &run;
+    run.walk.number = backward_number();
     uint64_t begin_ticks = trace_begin();
     shoal_status status = run_steps(&run, &has_started);
     trace_end(begin_ticks, TRACE_BACKWARD, "backward");

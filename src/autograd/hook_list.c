@@ -5,9 +5,12 @@
 #include <stdbool.h>
 
 #include "autograd/saved.h"
+#include "base/callback.h"
+#include "base/changes.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/refcount.h"
+#include "base/try.h"
 #include "tensor/scope.h"
 
 struct shoal_hook {
@@ -91,6 +94,7 @@ void shoal_hook_remove(shoal_hook *hook)
 {
     if (hook) {
         atomic_store(&hook->is_removed, true);
+        (void)changes_note();
         hook_unref(hook);
     }
 }
@@ -144,8 +148,37 @@ shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradi
     return status;
 }
 
+void hook_list_add_to_set(const struct hook_list *list, struct hook_set *set)
+{
+    for (const shoal_hook *hook = list->first; hook; hook = hook->next) {
+        if (!atomic_load(&hook->is_removed)) {
+            set->n_hooks++;
+            set->newest = hook->function.number > set->newest ? hook->function.number : set->newest;
+        }
+    }
+}
+
+/* A hook of the program would run once, at the capture, and never again. */
+static shoal_status check_capture(const struct hook_list *list, const shoal_tensor *leaf)
+{
+    const char *name = shoal_tensor_name(leaf);
+    for (const shoal_hook *hook = list->first; hook; hook = hook->next) {
+        if (!atomic_load(&hook->is_removed) && !hook->function.runs_in_captures) {
+            return error_set(
+                SHOAL_ERR_STATE,
+                "%s has a hook that shoal_on_accumulated added, which a compiled step cannot run: "
+                "remove the hook, and do its work after the step",
+                name[0] ? name : "the leaf");
+        }
+    }
+    return SHOAL_OK;
+}
+
 shoal_status hook_list_run_leaf(struct hook_list *list, shoal_tensor *leaf)
 {
+    if (callback_is_capturing()) {
+        TRY(check_capture(list, leaf));
+    }
     const shoal_hook *last = list->last;
     shoal_status status = SHOAL_OK;
     list->n_running++;

@@ -7,6 +7,7 @@
 #ifndef AUTOGRAD_HOOK_LIST_H
 #define AUTOGRAD_HOOK_LIST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,10 @@ struct hook_function {
     shoal_leaf_hook on_accumulated;
     void *context;
     hook_release release; /* NULL: none */
+    /* The library's own, which emits ops when a step is captured. A captured step cannot run other hooks that are called
+       after a gradient was added, because what they do is no part of the graph. */
+    bool runs_in_captures;
+    uint64_t number; /* of the change that adds it to a leaf (base/changes.h); 0: it is on a result */
 };
 
 /* Zeroed is empty. */
@@ -41,7 +46,17 @@ shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradi
 /* SHOAL_ERR_STATE if the gradient no longer has this version: a hook wrote to it, which it must not. */
 shoal_status hook_check_unchanged(const shoal_tensor *gradient, uint64_t version);
 
-/* Runs hooks in order of registration, up to the first that fails. */
+/* What tells whether a leaf's hooks are the same as before: equal structs mean equal hooks, because every hook has a
+   number of its own, and newer hooks have larger ones. */
+struct hook_set {
+    size_t n_hooks;
+    uint64_t newest; /* the largest number; 0: there is none */
+};
+/* Adds the hooks of a list to a set. */
+void hook_list_add_to_set(const struct hook_list *list, struct hook_set *set);
+
+/* Runs hooks in order of registration, up to the first that fails. SHOAL_ERR_STATE: a step is being captured, and there
+   is a hook that it cannot run. */
 shoal_status hook_list_run_leaf(struct hook_list *list, shoal_tensor *leaf);
 
 #endif

@@ -3,6 +3,7 @@
 #include "autograd/hooks.h"
 
 #include "autograd/leaf.h"
+#include "base/changes.h"
 #include "base/error.h"
 #include "base/try.h"
 #include "tensor/handle.h"
@@ -54,9 +55,11 @@ shoal_status hook_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook, vo
                               hook_release release, shoal_hook **hook_out)
 {
     struct leaf *leaf = leaf_of(tensor);
-    return hook_list_add(leaf ? &leaf->gradient_hooks : &history_output(tensor)->hooks,
-                         &(struct hook_function){.on_gradient = hook, .context = context, .release = release},
-                         hook_out);
+    return hook_list_add(
+        leaf ? &leaf->gradient_hooks : &history_output(tensor)->hooks,
+        &(struct hook_function){
+            .on_gradient = hook, .context = context, .release = release, .number = leaf ? changes_note() : 0},
+        hook_out);
 }
 
 shoal_status shoal_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook, void *context,
@@ -77,6 +80,29 @@ shoal_status shoal_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook, void
         return error_set(SHOAL_ERR_STATE, "on_accumulated: the tensor %s: the hook would never run",
                          leaf->history ? "is a result, not a leaf" : "does not require a gradient");
     }
-    return hook_list_add(&history->accumulated_hooks,
-                         &(struct hook_function){.on_accumulated = hook, .context = context}, hook_out);
+    return hook_list_add(
+        &history->accumulated_hooks,
+        &(struct hook_function){.on_accumulated = hook, .context = context, .number = changes_note()},
+        hook_out);
+}
+
+shoal_status hook_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook, void *context,
+                                 shoal_hook **hook_out)
+{
+    return hook_list_add(
+        &leaf_of(leaf)->accumulated_hooks,
+        &(struct hook_function){
+            .on_accumulated = hook, .context = context, .runs_in_captures = true, .number = changes_note()},
+        hook_out);
+}
+
+struct hook_set hooks_of_leaf(const shoal_tensor *tensor)
+{
+    struct hook_set set = {.n_hooks = 0};
+    const struct leaf *leaf = leaf_of(tensor);
+    if (leaf) {
+        hook_list_add_to_set(&leaf->gradient_hooks, &set);
+        hook_list_add_to_set(&leaf->accumulated_hooks, &set);
+    }
+    return set;
 }

@@ -10,4 +10,11 @@
 shoal_status hook_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook, void *context,
                               hook_release release, shoal_hook **hook_out);
 
+/* shoal_on_accumulated for a leaf, for hooks of the library: in a captured step they emit ops. */
+shoal_status hook_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook, void *context,
+                                 shoal_hook **hook_out);
+
+/* The hooks on a tensor that is a leaf; of other tensors: none. */
+struct hook_set hooks_of_leaf(const shoal_tensor *tensor);
+
 #endif

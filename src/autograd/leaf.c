@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "autograd/tape.h"
+#include "base/changes.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -79,7 +80,9 @@ static shoal_status begin_requiring(shoal_tensor *tensor)
                          "set_requires_grad: another tensor over the same storage was changed "
                          "in place and has a gradient; detach this one first");
     }
-    return leaf_create(tensor);
+    TRY(leaf_create(tensor));
+    (void)changes_note();
+    return SHOAL_OK;
 }
 
 static shoal_status end_requiring(shoal_tensor *tensor)
@@ -91,6 +94,7 @@ static shoal_status end_requiring(shoal_tensor *tensor)
     }
     tensor->history = NULL;
     end_leaf(&leaf->history.base);
+    (void)changes_note();
     return SHOAL_OK;
 }
 

@@ -16,6 +16,7 @@ struct leaf {
     struct hook_list accumulated_hooks;
     struct leaf_visit *visits; /* one per running backward pass that leads to it */
     uint64_t n_failures;       /* backward passes that led to it and failed before they reached it */
+    uint64_t last_backward;    /* the number of the last backward pass that added to its gradient; 0: none */
 };
 
 /* NULL if the tensor is not a leaf that requires a gradient. */

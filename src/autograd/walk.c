@@ -312,7 +312,7 @@ static shoal_status accumulate(shoal_tensor *tensor, shoal_tensor *gradient)
     return gradient ? leaf_keep_gradient(leaf, gradient) : shoal_scope_error();
 }
 
-static shoal_status settle_leaf(struct leaf_visit *visit)
+static shoal_status settle_leaf(const struct walk *walk, struct leaf_visit *visit)
 {
     struct leaf *leaf = leaf_of(visit->tensor);
     shoal_tensor *gradient = visit->slot.sum;
@@ -325,6 +325,7 @@ static shoal_status settle_leaf(struct leaf_visit *visit)
     }
     TRY(accumulate(visit->tensor, gradient));
     slot_clear(&visit->slot);
+    leaf->last_backward = walk->number;
     return hook_list_run_leaf(&leaf->accumulated_hooks, visit->tensor);
 }
 
@@ -338,7 +339,7 @@ static shoal_status pass_leaf(struct walk *walk, shoal_tensor *tensor)
     }
     if (visit->slot.sum) {
         TRY(shoal_scope_begin());
-        status = end_scope(settle_leaf(visit));
+        status = end_scope(settle_leaf(walk, visit));
         if (status != SHOAL_OK) {
             const char *name = shoal_tensor_name(tensor);
             status = error_prefix(status, "gradient of leaf%s%s", name[0] ? " " : "", name);

@@ -15,6 +15,7 @@ struct leaf_visit;
 /* Begins with zeros, except for the request, which must outlive the walk. */
 struct walk {
     const struct backward_request *request;
+    uint64_t number;           /* backward_number() */
     struct node_visit **order; /* newest first; NULL once visited */
     size_t n_order;
     size_t order_capacity;

@@ -4,8 +4,10 @@
 
 #include <stdio.h>
 
+#include "autograd/hooks.h"
 #include "autograd/leaf.h"
 #include "base/callback.h"
+#include "base/changes.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -157,6 +159,11 @@ static shoal_status set_unit(struct op_tracer *tracer, const char *unit)
 static shoal_status depend(struct op_tracer *tracer, struct op_dependence *dependence)
 {
     struct captured *captured = capture_of(tracer)->graph->captured;
+    for (size_t i = captured->n_dependences; i > 0; i--) { /* mostly the one that was noted last */
+        if (captured->dependences[i - 1].dependence == dependence) {
+            return SHOAL_OK;
+        }
+    }
     TRY(mem_grow((void **)&captured->dependences, &captured->dependence_capacity, captured->n_dependences + 1,
                  sizeof(captured->dependences[0])));
     captured->dependences[captured->n_dependences++] =
@@ -197,6 +204,7 @@ static shoal_status check_input(struct capture *capture, size_t index)
     if (!shoal_is_leaf(input)) {
         return error_set(SHOAL_ERR_INVALID, "input %zu is a result of recorded operations; detach it", index);
     }
+    TRY(captured_check_hooks(index, input));
     const struct capture_storage *other = capture_known_storage(capture, input->storage);
     return other ? error_set(SHOAL_ERR_INVALID, "inputs %zu and %zu share memory", other->input, index)
                  : SHOAL_OK;
@@ -400,13 +408,17 @@ static shoal_status create_graph(shoal_graph **graph_out)
     return SHOAL_OK;
 }
 
-/* Notes the state of the graph's dependences. Call it after capture_undo, because the step may have changed
+/* Notes the state of what the graph depends on. Call it after capture_undo, because the step may have changed
    settings. */
 static void note_states(struct captured *captured)
 {
     for (size_t i = 0; i < captured->n_dependences; i++) {
         captured->dependences[i].state = op_dependence_state(captured->dependences[i].dependence);
     }
+    for (size_t i = 0; i < captured->n_leaves; i++) {
+        captured->leaves[i].hooks = hooks_of_leaf(captured->leaves[i].leaf);
+    }
+    captured->looked = changes_latest();
 }
 
 static shoal_status run_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs,

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/captured.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/changes.h"
 #include "base/closable.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -39,19 +41,98 @@ void captured_free(struct captured *captured)
     mem_free(captured);
 }
 
-bool captured_is_current(const struct captured *captured)
+static size_t find_other_dependence(const struct captured *captured)
 {
     size_t i = 0;
     while (i < captured->n_dependences &&
            op_dependence_state(captured->dependences[i].dependence) == captured->dependences[i].state) {
         i++;
     }
-    size_t part = 0;
-    while (part < captured->n_parts &&
-           shoal_requires_grad(captured->parts[part].tensor) == captured->parts[part].needs_gradient) {
-        part++;
+    return i;
+}
+
+static size_t find_other_part(const struct captured *captured)
+{
+    size_t i = 0;
+    while (i < captured->n_parts &&
+           shoal_requires_grad(captured->parts[i].tensor) == captured->parts[i].needs_gradient) {
+        i++;
     }
-    return i == captured->n_dependences && part == captured->n_parts;
+    return i;
+}
+
+static size_t find_other_hooks(const struct captured *captured)
+{
+    for (size_t i = 0; i < captured->n_leaves; i++) {
+        const struct captured_leaf *leaf = &captured->leaves[i];
+        struct hook_set now = {.n_hooks = 0};
+        if (leaf->given == CAPTURED_NONE) {
+            now = hooks_of_leaf(leaf->leaf);
+        }
+        if (now.n_hooks != leaf->hooks.n_hooks || now.newest != leaf->hooks.newest) {
+            return i;
+        }
+    }
+    return captured->n_leaves;
+}
+
+/* The state of wrappers depends on more than changes that are numbered, so dependences are always asked. */
+bool captured_is_current(struct captured *captured)
+{
+    uint64_t latest = changes_latest();
+    bool is_current = find_other_dependence(captured) == captured->n_dependences;
+    if (is_current && captured->looked != latest) {
+        is_current = find_other_part(captured) == captured->n_parts &&
+                     find_other_hooks(captured) == captured->n_leaves;
+        captured->looked = is_current ? latest : captured->looked;
+    }
+    return is_current;
+}
+
+bool captured_has_gone(const struct captured *captured)
+{
+    for (size_t i = 0; i < captured->n_dependences; i++) {
+        if (op_dependence_has_gone(captured->dependences[i].dependence, captured->dependences[i].state)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *name_of(const shoal_tensor *tensor)
+{
+    const char *name = shoal_tensor_name(tensor);
+    return name[0] ? name : "a tensor";
+}
+
+void captured_describe_change(const struct captured *captured, char *text, size_t text_bytes)
+{
+    size_t dependence = find_other_dependence(captured);
+    size_t part = find_other_part(captured);
+    size_t leaf = find_other_hooks(captured);
+    text[0] = '\0';
+    if (dependence < captured->n_dependences) {
+        op_dependence_describe(captured->dependences[dependence].dependence, text, text_bytes);
+    } else if (part < captured->n_parts) {
+        (void)snprintf(text, text_bytes, "%s was %s", name_of(captured->parts[part].tensor),
+                       captured->parts[part].needs_gradient ? "frozen" : "thawed");
+    } else if (leaf < captured->n_leaves) {
+        (void)snprintf(text, text_bytes, "a hook on %s was added or removed",
+                       name_of(captured->leaves[leaf].leaf));
+    }
+    if (!text[0]) {
+        (void)snprintf(text, text_bytes, "a setting of a wrapped module, or a gradient, has changed");
+    }
+}
+
+shoal_status captured_check_hooks(size_t index, const shoal_tensor *input)
+{
+    if (hooks_of_leaf(input).n_hooks == 0) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE,
+                     "input %zu (%s) has a hook on its gradient, which a compiled step cannot run: remove it",
+                     index, name_of(input));
 }
 
 void captured_forget_input(const struct shoal_node *node)

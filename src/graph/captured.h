@@ -4,6 +4,7 @@
 #ifndef GRAPH_CAPTURED_H
 #define GRAPH_CAPTURED_H
 
+#include "autograd/hooks.h"
 #include "graph/graph.h"
 #include "op/dependence.h"
 
@@ -26,6 +27,7 @@ struct captured_leaf {
     size_t output;          /* index of the flattened output that is its new gradient; CAPTURED_NONE: none */
     bool is_added_to;       /* the gradient that it had is written in place; it is one of the placeholders */
     bool is_averaged;       /* is_averaged of the new gradient (tensor/tensor.h) */
+    struct hook_set hooks;  /* on the leaf, at the end of the capture; inputs of the step have none */
 };
 
 /* A tensor that lies in the storage of a bound one, such as a parameter in a flat buffer, and whether it required a
@@ -57,12 +59,23 @@ struct captured {
     struct captured_part *parts;
     size_t n_parts;
     size_t part_capacity;
+    uint64_t
+        looked; /* the latest change (base/changes.h) when nothing had changed that the graph depends on */
 };
 
 void captured_free(struct captured *captured); /* NULL is allowed */
 
-/* Whether everything that the graph depends on has the state that it had, and the same parts require a gradient. */
-bool captured_is_current(const struct captured *captured);
+/* Whether everything that the graph depends on is as it was: dependences have the same state, the same parts require a
+   gradient, and leaves have the same hooks. */
+bool captured_is_current(struct captured *captured);
+/* Whether the graph depends on something that has changed for good. */
+bool captured_has_gone(const struct captured *captured);
+/* If captured_is_current returns false, writes what has changed: "parameter weight of module linear was replaced". */
+void captured_describe_change(const struct captured *captured, char *text, size_t text_bytes);
+
+/* SHOAL_ERR_STATE if input `index` of a step has a hook on its gradient. Each run may have another tensor there, so no
+   graph could have what its hooks do. */
+shoal_status captured_check_hooks(size_t index, const shoal_tensor *input);
 
 /* Call when a node is erased: forgets the tensor of a placeholder. Does nothing for other nodes, and for graphs that
    were not captured. */

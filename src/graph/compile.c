@@ -31,6 +31,7 @@
 #include "graph/accesses.h"
 #include "graph/bind.h"
 #include "graph/captured.h"
+#include "graph/compile_bound.h"
 #include "graph/compile_gradients.h"
 #include "graph/compile_text.h"
 #include "graph/graph.h"
@@ -56,7 +57,8 @@ struct shape {
 struct variant {
     shoal_graph *graph;
     shoal_plan *plan;
-    char *captured; /* the text of the graph before passes; NULL: SHOAL_COMPILE_CHECK is off */
+    char *captured;             /* the text of the graph before passes; NULL: SHOAL_COMPILE_CHECK is off */
+    struct compile_bound bound; /* with the text */
     struct shape *shapes;
     size_t n_given;        /* inputs of the step */
     shoal_tensor **inputs; /* of the plan: those of the step, then bound tensors */
@@ -113,6 +115,7 @@ static void free_variant(struct variant *variant)
     shoal_plan_free(variant->plan);
     shoal_graph_free(variant->graph);
     mem_free(variant->captured);
+    compile_bound_free(&variant->bound);
     mem_free(variant->shapes);
     mem_free(variant->inputs);
     mem_free(variant->needs_gradient);
@@ -199,8 +202,7 @@ static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *i
         (void)snprintf(compiled->reason, sizeof compiled->reason, "%s %s a gradient now",
                        name[0] ? name : "a tensor", needs_gradient(bound) ? "requires" : "does not require");
     } else if (!compile_gradients_find_other(&last->gradients, inputs)) {
-        (void)snprintf(compiled->reason, sizeof compiled->reason,
-                       "a parameter was frozen or thawed, or a setting of a module has changed");
+        captured_describe_change(last->graph->captured, compiled->reason, sizeof compiled->reason);
     } else {
         const struct gradient *gradient = compile_gradients_find_other(&last->gradients, inputs);
         const shoal_tensor *leaf = gradient_leaf(gradient, inputs);
@@ -348,6 +350,7 @@ static shoal_status capture(struct shoal_compiled *compiled, struct variant *var
     report->n_collectives_before = count_collectives(variant->graph);
     if (option_choice(OPTION_COMPILE_CHECK) != 0) {
         TRY(compile_text(variant->graph, &variant->captured));
+        TRY(compile_bound_take(variant->graph->captured, &variant->bound));
     }
     return SHOAL_OK;
 }
@@ -373,23 +376,33 @@ static shoal_status compile(struct shoal_compiled *compiled, struct variant *var
     return SHOAL_OK;
 }
 
-/* Returns a free place among the variants; if there is none, frees the least recently used one. */
-static struct variant *take_place(struct shoal_compiled *compiled)
+static void drop_variant(struct shoal_compiled *compiled, struct variant *variant)
 {
-    if (compiled->n_variants < MAX_VARIANTS) {
-        return &compiled->variants[compiled->n_variants];
-    }
-    struct variant *oldest = &compiled->variants[0];
-    for (size_t i = 1; i < compiled->n_variants; i++) {
-        oldest = compiled->variants[i].last_use < oldest->last_use ? &compiled->variants[i] : oldest;
-    }
-    if (oldest == compiled->current) {
+    if (variant == compiled->current) {
         compiled->current = NULL;
     }
-    free_variant(oldest);
-    *oldest = compiled->variants[--compiled->n_variants];
+    free_variant(variant);
+    *variant = compiled->variants[--compiled->n_variants];
     if (compiled->current == &compiled->variants[compiled->n_variants]) {
-        compiled->current = oldest;
+        compiled->current = variant;
+    }
+}
+
+/* Returns a free place among the variants. Variants of a model that is not like that any more are freed; if none is
+   free then, the least recently used one is. */
+static struct variant *take_place(struct shoal_compiled *compiled)
+{
+    for (size_t i = compiled->n_variants; i > 0; i--) {
+        if (captured_has_gone(compiled->variants[i - 1].graph->captured)) {
+            drop_variant(compiled, &compiled->variants[i - 1]);
+        }
+    }
+    if (compiled->n_variants == MAX_VARIANTS) {
+        struct variant *oldest = &compiled->variants[0];
+        for (size_t i = 1; i < compiled->n_variants; i++) {
+            oldest = compiled->variants[i].last_use < oldest->last_use ? &compiled->variants[i] : oldest;
+        }
+        drop_variant(compiled, oldest);
     }
     return &compiled->variants[compiled->n_variants];
 }
@@ -418,6 +431,17 @@ static shoal_status compile_variant(struct shoal_compiled *compiled, struct atte
 
 /* Checking --------------------------------------------------------------------------------------------------- */
 
+static shoal_status compare_bound(const struct variant *variant, const struct captured *again)
+{
+    struct compile_bound now = {.count = 0};
+    shoal_status status = compile_bound_take(again, &now);
+    if (status == SHOAL_OK) {
+        status = compile_bound_compare(&variant->bound, &now);
+    }
+    compile_bound_free(&now);
+    return status;
+}
+
 static shoal_status capture_again(struct shoal_compiled *compiled, const struct variant *variant,
                                   shoal_tensor *const *inputs, size_t n_inputs)
 {
@@ -427,6 +451,9 @@ static shoal_status capture_again(struct shoal_compiled *compiled, const struct 
     shoal_status status = compile_text(graph, &text);
     if (status == SHOAL_OK) {
         status = compile_compare(variant->captured, text);
+    }
+    if (status == SHOAL_OK) {
+        status = compare_bound(variant, graph->captured);
     }
     mem_free(text);
     shoal_graph_free(graph);
@@ -504,6 +531,7 @@ static shoal_status check_input(shoal_tensor *const *inputs, size_t index)
     if (!shoal_is_leaf(inputs[index])) {
         return error_set(SHOAL_ERR_INVALID, "input %zu is a result of recorded operations; detach it", index);
     }
+    TRY(captured_check_hooks(index, inputs[index]));
     for (size_t i = 0; i < index; i++) {
         if (inputs[i]->storage == inputs[index]->storage) {
             return error_set(SHOAL_ERR_INVALID, "inputs %zu and %zu share memory", i, index);

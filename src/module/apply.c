@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -202,11 +203,8 @@ static void put_in_place(const struct plan *plan)
     for (size_t i = 0; i < plan->n_places; i++) {
         const struct place *place = &plan->places[i];
         shoal_tensor *replaced = plan->subjects[place->subject].replaced;
-        struct slot *slot = &place->module->lists[place->kind].slots[place->index];
         if (replaced) {
-            shoal_tensor *old = slot->tensor;
-            slot->tensor = shoal_tensor_ref(replaced);
-            shoal_tensor_unref(old);
+            module_replace_tensor(place->module, place->kind, place->index, replaced);
         }
     }
 }
@@ -216,6 +214,10 @@ static shoal_status apply(shoal_module *module, uint32_t flags, shoal_module_fun
     const uint32_t kinds = SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS;
     if (!function) {
         return error_set(SHOAL_ERR_INVALID, "function is NULL");
+    }
+    if (callback_is_capturing()) {
+        return error_set(SHOAL_ERR_STATE,
+                         "a captured step cannot change which tensors a module has; copy into them");
     }
     if (!flags || (flags & ~kinds)) {
         return error_set(SHOAL_ERR_INVALID, "flags 0x%x: SHOAL_WALK_PARAMETERS, _BUFFERS or both expected",

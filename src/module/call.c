@@ -201,6 +201,7 @@ static shoal_status run_call(shoal_module *module, const struct callee *callee, 
     struct running running = {.caller = innermost, .module = shoal_module_ref(module)};
     /* Relaxed: only whether it is zero matters, and only to the thread that may change the module. */
     atomic_fetch_add_explicit(&module->n_running, 1, memory_order_relaxed);
+    module_note_read(module);
     innermost = &running;
     uint64_t begin_ticks = trace_begin();
     shoal_status status = run_in_scope(module, callee, inputs, n_inputs, outputs_out);

@@ -46,6 +46,7 @@ static shoal_status add_hook(shoal_module *module, const shoal_module_hook_defin
     hook->number = module->n_hooks_ever++;
     hook->definition = known;
     module->hooks[module->n_hooks++] = hook;
+    module_note_change(module, "a hook", NULL, "was added");
     if (hook_out) {
         *hook_out = hook;
     }
@@ -70,6 +71,9 @@ void shoal_module_hook_remove(shoal_module_hook *hook)
     }
     shoal_module *module = hook->module;
     hook->is_removed = true;
+    if (module) {
+        module_note_change(module, "a hook", NULL, "was removed");
+    }
     /* Relaxed: changing a module is for one thread at a time, so the calls counted are this thread's. */
     if (module && atomic_load_explicit(&module->n_running, memory_order_relaxed) > 0) {
         module->has_removed_hooks = true;

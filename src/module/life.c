@@ -81,6 +81,7 @@ void shoal_module_unref(shoal_module *module)
         if (module->definition.destroy) {
             module->definition.destroy(module->definition.context);
         }
+        module_end_version(module);
         clear_slots(module, &dying);
         mem_free(module->type);
         mem_free(module);

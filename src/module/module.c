@@ -17,6 +17,15 @@
 static const char *const kind_names[SLOT_KINDS] = {
     [SLOT_PARAMETER] = "parameter", [SLOT_BUFFER] = "buffer", [SLOT_CHILD] = "child"};
 
+void module_replace_tensor(shoal_module *module, enum slot_kind kind, size_t index, shoal_tensor *tensor)
+{
+    struct slot *slot = &module->lists[kind].slots[index];
+    shoal_tensor *old = slot->tensor;
+    slot->tensor = shoal_tensor_ref(tensor);
+    module_note_change(module, kind_names[kind], slot->name, "was replaced");
+    shoal_tensor_unref(old);
+}
+
 /* Finding ---------------------------------------------------------------------------------------------- */
 
 static struct slot *find_own(const shoal_module *module, enum slot_kind kind, const char *name, size_t length)
@@ -30,17 +39,23 @@ static struct slot *find_own(const shoal_module *module, enum slot_kind kind, co
     return NULL;
 }
 
-/* The slot of a kind at a path that begins at `module`; NULL: none. */
-static struct slot *find_by_path(const shoal_module *module, enum slot_kind kind, const char *path)
+/* The slot of a kind at a path that begins at `*module`, which becomes the module that has the slot; NULL: none. */
+static struct slot *find_by_path(const shoal_module **owner, enum slot_kind kind, const char *path)
 {
+    const shoal_module *module = *owner;
     if (!path) {
         return NULL;
     }
     const char *dot;
     while (module && (dot = strchr(path, '.'))) {
+        module_note_read(module);
         const struct slot *slot = find_own(module, SLOT_CHILD, path, (size_t)(dot - path));
         module = slot ? slot->child : NULL;
         path = dot + 1;
+    }
+    *owner = module;
+    if (module) {
+        module_note_read(module);
     }
     return module ? find_own(module, kind, path, strlen(path)) : NULL;
 }
@@ -63,7 +78,7 @@ void module_put_parameter(shoal_module *module, size_t index, shoal_tensor *para
 static const struct slot *find_slot(const shoal_module *module, enum slot_kind kind, const char *path)
 {
     static const struct slot none = {.name = NULL};
-    const struct slot *slot = find_by_path(module, kind, path);
+    const struct slot *slot = find_by_path(&module, kind, path);
     return slot ? slot : &none;
 }
 
@@ -118,6 +133,9 @@ static struct slot slot_at(const shoal_module *module, enum slot_kind kind, size
                            const char **name_out)
 {
     struct slot slot = {.name = NULL};
+    if (module) {
+        module_note_read(module);
+    }
     if (module && index < module->lists[kind].n_slots) {
         slot = module->lists[kind].slots[index];
     }
@@ -187,6 +205,7 @@ static shoal_status add_slot(shoal_module *module, enum slot_kind kind, const ch
     }
     list->slots[list->n_slots++] =
         (struct slot){.name = copy, .tensor = shoal_tensor_ref(tensor), .child = shoal_module_ref(child)};
+    module_note_change(module, kind_names[kind], copy, "was added");
     return SHOAL_OK;
 }
 
@@ -268,14 +287,13 @@ static shoal_status set_tensor(shoal_module *module, enum slot_kind kind, const 
         return error_set(SHOAL_ERR_STATE, "a captured step cannot change which %s a module has; copy into it",
                          kind_names[kind]);
     }
-    struct slot *slot = find_by_path(module, kind, path);
+    const shoal_module *owner = module;
+    const struct slot *slot = find_by_path(&owner, kind, path);
     if (!slot) {
         return error_set(SHOAL_ERR_INVALID, "%s has no %s \"%s\"", module->type, kind_names[kind],
                          path ? path : "NULL");
     }
-    shoal_tensor *old = slot->tensor;
-    slot->tensor = shoal_tensor_ref(tensor);
-    shoal_tensor_unref(old);
+    module_replace_tensor((shoal_module *)owner, kind, (size_t)(slot - owner->lists[kind].slots), tensor);
     return SHOAL_OK;
 }
 

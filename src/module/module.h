@@ -6,6 +6,7 @@
  *   life.c    making and ending one     module.c  slots, paths          walk.c   every slot of a tree, in order
  *   call.c    one call in its scope     hooks.c   hooks around calls    apply.c  replacing tensors
  *   extra.c   values of others          hook_list.c  when hooks may go
+ *   version.c how wrappers and captured steps notice that a module has changed
  */
 #ifndef MODULE_MODULE_H
 #define MODULE_MODULE_H
@@ -16,6 +17,8 @@
 #include <stdint.h>
 
 #include "shoal/module.h"
+
+struct op_dependence; /* op/dependence.h */
 
 enum slot_kind {
     SLOT_PARAMETER,
@@ -59,14 +62,36 @@ struct shoal_module {
     size_t n_extras;
     size_t extras_capacity;
 
+    /* version.c */
+    uint64_t version; /* the number of its last change (base/changes.h); 0: none */
+    struct {
+        const char *what;             /* "parameter", "a hook": a literal; NULL: there was none */
+        const char *name;             /* of a slot; NULL: it has none */
+        const char *verb;             /* "was added": a literal */
+    } change;                         /* the last one */
+    struct op_dependence *dependence; /* by which graphs depend on the module; NULL: no capture has read it */
+
     shoal_module *next_dying; /* life.c */
 };
 
 /* The index, for shoal_module_parameter_at and module_put_parameter, of the module's own parameter of that name, which
    must exist. It stays valid, because slots are never removed. */
 size_t module_parameter_index(const shoal_module *module, const char *name);
-/* shoal_module_set_parameter without looking for the name: cannot fail. */
+/* Puts another tensor in the place of a parameter: cannot fail, and does not count as a change (version.c). */
 void module_put_parameter(shoal_module *module, size_t index, shoal_tensor *parameter);
+
+/* Puts another tensor in a slot, as a change that the program makes. */
+void module_replace_tensor(shoal_module *module, enum slot_kind kind, size_t index, shoal_tensor *tensor);
+
+/* Versions (version.c) --------------------------------------------------------------------------------- */
+
+/* Call after a change of the module's own slots or hooks: "parameter", the name of a slot or NULL, "was added". */
+void module_note_change(shoal_module *module, const char *what, const char *name, const char *verb);
+/* Call when a program reads the slots of a module, or calls it. If this happens in a captured step, the graph depends on
+   the module from now on. A failure is noted in the capture and in the innermost scope. */
+void module_note_read(const shoal_module *module);
+/* For a module that is being freed: its last version holds. */
+void module_end_version(shoal_module *module);
 
 /* Hooks (hooks.c) -------------------------------------------------------------------------------------- */
 

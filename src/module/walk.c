@@ -133,6 +133,7 @@ static shoal_status enter_module(struct walk *walk, shoal_module *module, const 
     if (!is_first) {
         return SHOAL_OK;
     }
+    module_note_read(module);
     if (walk->flags & SHOAL_WALK_MODULES) {
         TRY(visit(walk, &(shoal_module_entry){.struct_size = sizeof(shoal_module_entry),
                                               .kind = SHOAL_WALK_MODULES,

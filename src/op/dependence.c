@@ -6,11 +6,12 @@
 
 struct op_dependence {
     _Atomic uint32_t references;
-    uint64_t (*state)(const void *owner);
-    const void *owner; /* NULL: it was freed */
+    const struct op_dependence_kind *kind; /* of static storage duration */
+    const void *owner;                     /* NULL: it was freed */
+    uint64_t last;                         /* the state when the owner was freed */
 };
 
-shoal_status op_dependence_create(uint64_t (*state)(const void *owner), const void *owner,
+shoal_status op_dependence_create(const struct op_dependence_kind *kind, const void *owner,
                                   struct op_dependence **dependence_out)
 {
     struct op_dependence *dependence = mem_alloc_zeroed(1, sizeof *dependence);
@@ -18,7 +19,7 @@ shoal_status op_dependence_create(uint64_t (*state)(const void *owner), const vo
         return SHOAL_ERR_NO_MEMORY;
     }
     atomic_init(&dependence->references, 1);
-    dependence->state = state;
+    dependence->kind = kind;
     dependence->owner = owner;
     *dependence_out = dependence;
     return SHOAL_OK;
@@ -37,15 +38,29 @@ void op_dependence_unref(struct op_dependence *dependence)
     }
 }
 
-void op_dependence_leave(struct op_dependence *dependence)
+void op_dependence_leave(struct op_dependence *dependence, uint64_t last)
 {
     if (dependence) {
         dependence->owner = NULL;
+        dependence->last = last;
         op_dependence_unref(dependence);
     }
 }
 
 uint64_t op_dependence_state(const struct op_dependence *dependence)
 {
-    return dependence->owner ? dependence->state(dependence->owner) : 0;
+    return dependence->owner ? dependence->kind->state(dependence->owner) : dependence->last;
+}
+
+bool op_dependence_has_gone(const struct op_dependence *dependence, uint64_t state)
+{
+    return dependence->kind->never_returns && op_dependence_state(dependence) != state;
+}
+
+void op_dependence_describe(const struct op_dependence *dependence, char *text, size_t text_bytes)
+{
+    text[0] = '\0';
+    if (dependence->owner && dependence->kind->describe) {
+        dependence->kind->describe(dependence->owner, text, text_bytes);
+    }
 }

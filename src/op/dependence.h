@@ -6,22 +6,36 @@
 #ifndef OP_DEPENDENCE_H
 #define OP_DEPENDENCE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "shoal/status.h"
 
 struct op_dependence;
 
-/* `state` returns a number that changes whenever a capture would give another graph. Returns the owner's reference. */
-shoal_status op_dependence_create(uint64_t (*state)(const void *owner), const void *owner,
+struct op_dependence_kind {
+    /* Returns a number that changes whenever a capture would give another graph. */
+    uint64_t (*state)(const void *owner);
+    /* Writes what has changed last: "parameter weight of linear was replaced". NULL: nothing is known. */
+    void (*describe)(const void *owner, char *text, size_t text_bytes);
+    bool never_returns; /* a state that has changed never comes back */
+};
+
+/* Returns the owner's reference. `kind` must have static storage duration. */
+shoal_status op_dependence_create(const struct op_dependence_kind *kind, const void *owner,
                                   struct op_dependence **dependence_out);
 struct op_dependence *op_dependence_ref(struct op_dependence *dependence);
 void op_dependence_unref(struct op_dependence *dependence); /* NULL is allowed */
 
-/* Call when the owner is freed: drops its reference. NULL is allowed. */
-void op_dependence_leave(struct op_dependence *dependence);
+/* Call when the owner is freed: drops its reference. From now on the state is `last`. NULL is allowed. */
+void op_dependence_leave(struct op_dependence *dependence, uint64_t last);
 
-/* The owner's present state; 0 if the owner was freed. */
+/* The owner's present state. */
 uint64_t op_dependence_state(const struct op_dependence *dependence);
+/* Whether `state` was the state, is not any more, and will never be again. */
+bool op_dependence_has_gone(const struct op_dependence *dependence, uint64_t state);
+/* Writes what has changed last, "" if that is not known. */
+void op_dependence_describe(const struct op_dependence *dependence, char *text, size_t text_bytes);
 
 #endif

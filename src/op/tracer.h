@@ -34,7 +34,8 @@ struct op_capture {
     shoal_status (*note_leaf)(struct op_tracer *tracer, shoal_tensor *leaf);
     /* Calls from now on belong to that unit of a sharded model; NULL: to none. */
     shoal_status (*set_unit)(struct op_tracer *tracer, const char *unit);
-    /* The graph is valid as long as the state is the same as at the end of the capture. */
+    /* The graph is valid as long as the state is the same as at the end of the capture. May be called again for the
+       same dependence. */
     shoal_status (*depend)(struct op_tracer *tracer, struct op_dependence *dependence);
     /* A call that is not an op has failed, with the thread's error text. This keeps the text: the step may make other
        calls before it returns. */

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "autograd/backward.h"
+#include "autograd/hooks.h"
 #include "autograd/leaf.h"
 #include "base/error.h"
 #include "base/try.h"
@@ -161,8 +162,8 @@ static shoal_status after_adding(void *context, shoal_tensor *leaf)
 
 shoal_status ddp_add_hooks(struct ddp_param *param)
 {
-    TRY(shoal_on_gradient(param->tensor, before_adding, param, &param->on_gradient));
-    TRY(shoal_on_accumulated(param->tensor, after_adding, param, &param->on_accumulated));
+    TRY(hook_on_gradient(param->tensor, before_adding, param, NULL, &param->on_gradient));
+    TRY(hook_on_accumulated(param->tensor, after_adding, param, &param->on_accumulated));
     param->leaf = leaf_of(param->tensor);
     param->n_failures = param->leaf->n_failures;
     return SHOAL_OK;

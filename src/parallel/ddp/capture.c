@@ -71,8 +71,9 @@ static uint64_t state_of(const void *owner)
 
 static shoal_status depend(struct ddp *ddp, struct op_tracer *tracer)
 {
+    static const struct op_dependence_kind kind = {.state = state_of};
     if (!ddp->dependence) {
-        TRY(op_dependence_create(state_of, ddp, &ddp->dependence));
+        TRY(op_dependence_create(&kind, ddp, &ddp->dependence));
     }
     return tracer->capture->depend(tracer, ddp->dependence);
 }

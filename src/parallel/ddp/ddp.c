@@ -30,7 +30,7 @@ static void leave_module(struct ddp *ddp)
 
 void ddp_free(struct ddp *ddp)
 {
-    op_dependence_leave(ddp->dependence);
+    op_dependence_leave(ddp->dependence, 0);
     ddp_leave_world(ddp);
     leave_module(ddp);
     for (size_t i = 0; i < ddp->n_params; i++) {

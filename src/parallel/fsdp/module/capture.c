@@ -133,8 +133,9 @@ static uint64_t state_of(const void *owner)
 
 static shoal_status depend(struct fsdp_root *root, struct op_tracer *tracer)
 {
+    static const struct op_dependence_kind kind = {.state = state_of};
     if (!root->dependence) {
-        TRY(op_dependence_create(state_of, root, &root->dependence));
+        TRY(op_dependence_create(&kind, root, &root->dependence));
     }
     return tracer->capture->depend(tracer, root->dependence);
 }

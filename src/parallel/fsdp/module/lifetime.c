@@ -104,7 +104,7 @@ static void free_memory(struct fsdp_wrapper *wrapper)
 /* Also frees the wrappers that no module owns. */
 static void free_root(struct fsdp_root *root)
 {
-    op_dependence_leave(root->dependence);
+    op_dependence_leave(root->dependence, 0);
     for (size_t i = 0; i < root->n_wrappers; i++) {
         give_up_full(root->wrappers[i]);
         root->wrappers[i]->root = NULL;
