@@ -55,6 +55,12 @@ void claim_uncover(shoal_module *module, enum claimant claimant)
     (void)!shoal_module_set_extra(module, &keys[claimant].cover, NULL, NULL); /* removing cannot fail */
 }
 
+bool claim_is_by(const shoal_module *module, enum claimant claimant, const void *value)
+{
+    return claim_value(module, claimant) == value ||
+           shoal_module_extra(module, &keys[claimant].cover) == value;
+}
+
 shoal_status claim_check(const shoal_module *module, const char *path, enum claimant claimant)
 {
     bool is_covered = shoal_module_extra(module, &keys[claimant].cover);

@@ -43,8 +43,13 @@ static void write_card(const struct ddp_collector *collector, shoal_status mine,
     int generation = 0;
     uint32_t block_number = 0;
     if (shoal_group_rank(ddp->group) == 0) {
-        ddp_propose_lane(ddp, &number, &generation);
         block_number = symmetric_propose(ddp->group);
+    }
+    if (collector->again) {
+        number = ddp->lane.number;
+        generation = ddp->lane.generation;
+    } else if (shoal_group_rank(ddp->group) == 0) {
+        ddp_propose_lane(ddp, &number, &generation);
     }
     card[CARD_STATUS] = mine;
     card[CARD_NUMBER] = number;

@@ -12,6 +12,7 @@
 #include "op/tracer.h"
 #include "parallel/ddp/block.h"
 #include "parallel/ddp/capture.h"
+#include "parallel/ddp/follow.h"
 #include "parallel/ddp/gradient.h"
 #include "parallel/ddp/order.h"
 #include "parallel/ddp/pass.h"
@@ -64,7 +65,10 @@ static shoal_status end_backward(void *context)
         ddp->backward.is_running = false;
         return SHOAL_OK;
     }
-    shoal_status status = ddp_end_pass(ddp);
+    shoal_status status = ddp_check_reached(ddp);
+    if (status == SHOAL_OK) {
+        status = ddp_end_pass(ddp);
+    }
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "ddp");
 }
 

@@ -224,6 +224,12 @@ shoal_status ddp_open(struct ddp *ddp)
     return SHOAL_OK;
 }
 
+shoal_status ddp_open_lists(struct ddp *fresh)
+{
+    TRY(open_lanes(fresh));
+    return make_first_plan(fresh, &fresh->buckets.plan);
+}
+
 static shoal_status open_block(struct ddp *ddp, shoal_symmetric **block_out)
 {
     const struct ddp_buckets *buckets = &ddp->buckets;
@@ -400,7 +406,7 @@ static bool leave(struct ddp_param *param)
     return storage_release(storage) == SHOAL_OK;
 }
 
-static void leave_block(struct ddp *ddp)
+void ddp_leave_block(struct ddp *ddp)
 {
     bool is_free = true;
     if (!ddp->buckets.block) {
@@ -422,7 +428,7 @@ void ddp_leave_world(struct ddp *ddp)
 {
     if (ddp->world) {
         ddp_close(ddp);
-        leave_block(ddp);
+        ddp_leave_block(ddp);
         (void)close_failed(ddp->order.shared, ddp->lane.number, ddp->lane.generation, ddp->lane.group,
                            ddp->buffers.lane);
         owned_list_remove(world_owned(ddp->world), &ddp->owned);
@@ -440,6 +446,6 @@ void ddp_world_ends(struct owned *owned)
     ddp->group = NULL;
     ddp->order.shared = NULL;
     ddp_close(ddp);
-    leave_block(ddp);
+    ddp_leave_block(ddp);
     ddp->world = NULL;
 }

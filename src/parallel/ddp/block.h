@@ -26,6 +26,11 @@
 
 /* Opens the lanes and makes the first plan. */
 shoal_status ddp_open(struct ddp *ddp);
+/* For a module that is wrapped again: opens the lane of buffers that `fresh`, a struct with new lists, needs, and makes
+   its first plan. */
+shoal_status ddp_open_lists(struct ddp *fresh);
+/* Moves gradients to memory of their own, and gives up the block. */
+void ddp_leave_block(struct ddp *ddp);
 /* Call before gradients arrive. Gives each parameter memory for its gradient: in the block if there is one,
    otherwise apart. */
 shoal_status ddp_need_places(struct ddp *ddp);

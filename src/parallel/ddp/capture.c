@@ -8,6 +8,7 @@
 #include "base/try.h"
 #include "op/dependence.h"
 #include "parallel/ddp/block.h"
+#include "parallel/ddp/follow.h"
 #include "parallel/ddp/gradient.h"
 #include "parallel/functional.h"
 #include "shoal/autograd.h"
@@ -267,7 +268,11 @@ static shoal_status reduce_late(const struct ddp_param *param)
 
 static shoal_status end_backward(void *context)
 {
-    const struct ddp *ddp = context;
+    struct ddp *ddp = context;
+    shoal_status reached = ddp->capture->syncs ? ddp_check_reached(ddp) : SHOAL_OK;
+    if (reached != SHOAL_OK) {
+        return error_prefix(reached, "ddp");
+    }
     for (size_t i = 0; ddp->capture->syncs && i < ddp->n_params; i++) {
         const struct ddp_param *param = &ddp->params[i];
         if (shoal_requires_grad(param->tensor) && captured_of(param)->n_arrived < param->n_expected) {

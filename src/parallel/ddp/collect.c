@@ -19,44 +19,59 @@ void ddp_tensors_free(struct ddp_tensors *list)
     }
     mem_free(list->paths);
     mem_free(list->hashes);
+    mem_free(list->are_new);
     mem_free(list->tensors);
 }
 
-static uint64_t hash_entry(const shoal_module_entry *entry, bool is_trained)
+static uint64_t hash_entry(const shoal_module_entry *entry, bool is_trained, bool is_new)
 {
     const shoal_tensor *tensor = entry->tensor;
     uint64_t facts = (uint64_t)entry->kind << 32 | (uint64_t)(uint8_t)tensor->dtype << 16 |
-                     (uint64_t)tensor->layout.n_dims << 8 | is_trained;
+                     (uint64_t)tensor->layout.n_dims << 8 | (uint64_t)is_new << 1 | is_trained;
     uint64_t hash = hash_bytes(1, entry->path, strlen(entry->path));
     hash = hash_bytes(hash, &facts, sizeof facts);
     return hash_bytes(hash, tensor->layout.shape, (size_t)tensor->layout.n_dims * sizeof(int64_t));
 }
 
-static shoal_status list_tensor(struct ddp_tensors *list, const shoal_module_entry *entry, bool is_trained)
+static bool has_param(const struct ddp *ddp, const shoal_tensor *tensor)
 {
+    size_t i = 0;
+    while (i < ddp->n_params && ddp->params[i].tensor != tensor) {
+        i++;
+    }
+    size_t k = 0;
+    while (k < ddp->n_frozen && ddp->frozen[k].tensor != tensor) {
+        k++;
+    }
+    return i < ddp->n_params || k < ddp->n_frozen;
+}
+
+/* A tensor that the module did not have when it was wrapped the last time. Buffers are sent before forward passes. */
+static bool is_new(const struct ddp_collector *collector, const shoal_module_entry *entry)
+{
+    return !collector->again ||
+           (entry->kind == SHOAL_WALK_PARAMETERS && !has_param(collector->again, entry->tensor));
+}
+
+static shoal_status list_tensor(struct ddp_collector *collector, const shoal_module_entry *entry,
+                                bool is_trained)
+{
+    struct ddp_tensors *list = &collector->list;
     size_t n = list->n_tensors + 1;
     TRY(mem_grow((void **)&list->tensors, &list->capacity, n, sizeof list->tensors[0]));
     TRY(mem_grow((void **)&list->hashes, &list->hashes_capacity, n, sizeof list->hashes[0]));
     TRY(mem_grow((void **)&list->paths, &list->paths_capacity, n, sizeof list->paths[0]));
+    TRY(mem_grow((void **)&list->are_new, &list->are_new_capacity, n, sizeof list->are_new[0]));
     char *path = mem_copy_string(entry->path);
     if (!path) {
         return SHOAL_ERR_NO_MEMORY;
     }
     list->tensors[list->n_tensors] = entry->tensor;
-    list->hashes[list->n_tensors] = hash_entry(entry, is_trained);
+    list->are_new[list->n_tensors] = is_new(collector, entry);
+    list->hashes[list->n_tensors] = hash_entry(entry, is_trained, list->are_new[list->n_tensors]);
     list->paths[list->n_tensors] = path;
     list->n_tensors = n;
     return SHOAL_OK;
-}
-
-static bool is_ignored(const shoal_ddp_options *options, const shoal_tensor *tensor)
-{
-    for (size_t i = 0; i < options->n_ignored; i++) {
-        if (options->ignored[i] == tensor) {
-            return true;
-        }
-    }
-    return false;
 }
 
 static shoal_status add_frozen(struct ddp *ddp, const shoal_module_entry *entry)
@@ -87,7 +102,7 @@ static shoal_status collect_tensor(struct ddp_collector *collector, const shoal_
 {
     bool is_parameter = entry->kind == SHOAL_WALK_PARAMETERS;
     bool is_trained = is_parameter && shoal_requires_grad(entry->tensor);
-    if (is_parameter && is_ignored(collector->options, entry->tensor)) {
+    if (is_parameter && ddp_is_ignored(collector->options, entry->tensor)) {
         return SHOAL_OK;
     }
     if (!device_rows[entry->tensor->storage->device].has_data) {
@@ -99,7 +114,7 @@ static shoal_status collect_tensor(struct ddp_collector *collector, const shoal_
     } else if (is_parameter) {
         TRY(add_frozen(collector->ddp, entry));
     }
-    return list_tensor(&collector->list, entry, is_trained);
+    return list_tensor(collector, entry, is_trained);
 }
 
 /* Shards differ between ranks, so DDP must not take them. */
@@ -107,7 +122,7 @@ static shoal_status check_shard(void *context, const shoal_module_entry *entry, 
 {
     const struct ddp_collector *collector = context;
     (void)next;
-    return is_ignored(collector->options, entry->tensor)
+    return ddp_is_ignored(collector->options, entry->tensor)
                ? SHOAL_OK
                : error_set(SHOAL_ERR_STATE,
                            "parameter %s of a module that is fully sharded is not in the option `ignored`",
@@ -116,7 +131,9 @@ static shoal_status check_shard(void *context, const shoal_module_entry *entry, 
 
 static shoal_status check_module(struct ddp_collector *collector, const shoal_module_entry *entry)
 {
-    TRY(claim_check(entry->module, entry->path, CLAIMANT_DDP));
+    if (!collector->again || !claim_is_by(entry->module, CLAIMANT_DDP, collector->again)) {
+        TRY(claim_check(entry->module, entry->path, CLAIMANT_DDP));
+    }
     return claim_value(entry->module, CLAIMANT_FSDP)
                ? shoal_module_walk(entry->module, SHOAL_WALK_PARAMETERS, check_shard, collector)
                : SHOAL_OK;

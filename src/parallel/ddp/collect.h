@@ -10,15 +10,18 @@ struct ddp_tensors {
     shoal_tensor **tensors; /* borrowed from the tree */
     uint64_t *hashes;
     char **paths;
+    bool *are_new; /* they have not been broadcast yet */
     size_t n_tensors;
     size_t capacity;
     size_t hashes_capacity;
     size_t paths_capacity;
+    size_t are_new_capacity;
 };
 
 struct ddp_collector {
     struct ddp *ddp;
     const shoal_ddp_options *options;
+    const struct ddp *again; /* the module is wrapped already, by this; NULL: it is not */
     struct ddp_tensors list;
 };
 

@@ -14,6 +14,39 @@ struct ddp *ddp_of(const shoal_module *module)
     return claim_value(module, CLAIMANT_DDP);
 }
 
+void ddp_free_lists(struct ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        ddp_param_free(&ddp->params[i]);
+    }
+    for (size_t i = 0; i < ddp->n_frozen; i++) {
+        shoal_tensor_unref(ddp->frozen[i].tensor);
+        mem_free(ddp->frozen[i].path);
+    }
+    for (size_t i = 0; i < ddp->inner.n_modules; i++) {
+        shoal_module_unref(ddp->inner.modules[i]);
+    }
+    ddp_plan_free(&ddp->buckets.plan);
+    mem_free(ddp->inner.modules);
+    mem_free(ddp->frozen);
+    mem_free(ddp->params);
+    mem_free(ddp->buckets.items);
+    mem_free(ddp->backward.n_ready);
+    mem_free(ddp->backward.works);
+    mem_free(ddp->backward.fences);
+    mem_free(ddp->backward.frozen_set);
+}
+
+bool ddp_is_ignored(const shoal_ddp_options *options, const shoal_tensor *tensor)
+{
+    for (size_t i = 0; i < options->n_ignored; i++) {
+        if (options->ignored[i] == tensor) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The module was freed: recorded forward passes must not keep the modules inside it. */
 static void leave_module(struct ddp *ddp)
 {
@@ -33,22 +66,11 @@ void ddp_free(struct ddp *ddp)
     op_dependence_leave(ddp->dependence, 0);
     ddp_leave_world(ddp);
     leave_module(ddp);
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        ddp_param_free(&ddp->params[i]);
+    ddp_free_lists(ddp);
+    for (size_t i = 0; i < ddp->config.options.n_ignored; i++) {
+        shoal_tensor_unref(ddp->config.options.ignored[i]);
     }
-    for (size_t i = 0; i < ddp->n_frozen; i++) {
-        shoal_tensor_unref(ddp->frozen[i].tensor);
-        mem_free(ddp->frozen[i].path);
-    }
-    ddp_plan_free(&ddp->buckets.plan);
-    mem_free(ddp->inner.modules);
-    mem_free(ddp->frozen);
-    mem_free(ddp->params);
-    mem_free(ddp->buckets.items);
-    mem_free(ddp->backward.n_ready);
-    mem_free(ddp->backward.works);
-    mem_free(ddp->backward.fences);
-    mem_free(ddp->backward.frozen_set);
+    mem_free((void *)ddp->config.options.ignored);
     mem_free(ddp->backward.words);
     mem_free(ddp->buffers.scratch);
     mem_free(ddp);

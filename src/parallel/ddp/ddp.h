@@ -13,8 +13,10 @@
  *     backward    the beginning of a backward pass, and the hooks on leaves
  *     buffers     buffers become those of the first rank before a forward pass
  *     capture     all of these in a capture, as functional collectives
+ *     collect, agree, values which parameters are wrapped, whether ranks have the same ones, and their first values
+ *     follow      wraps a tree again that has other parameters now
  *     forward     the hooks on the module
- *     collect, agree, wrap   which parameters are wrapped, whether ranks have the same ones, and the wrapping
+ *     wrap        the wrapping
  *     calls       the other public calls
  */
 #ifndef PARALLEL_DDP_DDP_H
@@ -50,6 +52,8 @@ struct ddp_config {
     bool reduce_unused;
     size_t first_bytes;
     size_t bucket_bytes;
+    shoal_ddp_options
+        options; /* as they were given; `ignored` is a list of our own, with one reference each */
 };
 
 /* Modules in the tree, but not the root. */
@@ -129,6 +133,7 @@ struct ddp {
     size_t n_frozen;
     size_t frozen_capacity;
 
+    uint64_t looked; /* the latest change (base/changes.h) when the tree had these parameters */
     struct ddp_config config;
     struct ddp_inner inner;
     struct ddp_lane lane;
@@ -144,6 +149,10 @@ struct ddp {
 /* The state of a wrapped module; NULL if it is not wrapped. */
 struct ddp *ddp_of(const shoal_module *module);
 
+/* Frees the lists that ddp_collect has made, and what was made from them. */
+void ddp_free_lists(struct ddp *ddp);
+/* Whether the options leave a parameter out. */
+bool ddp_is_ignored(const shoal_ddp_options *options, const shoal_tensor *tensor);
 /* Frees everything. May be called at any point of wrapping. */
 void ddp_free(struct ddp *ddp);
 /* Called when the module's claim ends (claim.h). Recorded forward passes keep the struct: their backward pass

@@ -9,6 +9,7 @@
 #include "parallel/ddp/block.h"
 #include "parallel/ddp/buffers.h"
 #include "parallel/ddp/capture.h"
+#include "parallel/ddp/follow.h"
 #include "parallel/ddp/order.h"
 #include "shoal/autograd.h"
 #include "tensor/scope.h"
@@ -25,23 +26,6 @@ static void give_up_failed(struct ddp *ddp)
     }
 }
 
-/* Parameters may be frozen and thawed between steps. */
-static shoal_status look_at_params(struct ddp *ddp)
-{
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        TRY(ddp_watch_param(&ddp->params[i]));
-    }
-    for (size_t i = 0; i < ddp->n_frozen; i++) {
-        if (shoal_requires_grad(ddp->frozen[i].tensor)) {
-            return error_set(SHOAL_ERR_STATE,
-                             "parameter %s requires a gradient now, but did not when the module was wrapped: "
-                             "its gradient would not be reduced",
-                             ddp->frozen[i].path);
-        }
-    }
-    return SHOAL_OK;
-}
-
 static shoal_status before_forward(void *context, const shoal_forward_call *call)
 {
     struct ddp *ddp = context;
@@ -50,7 +34,7 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
         return SHOAL_OK;
     }
     if (tracer) {
-        TRY(look_at_params(ddp));
+        TRY(ddp_follow(ddp));
         return ddp_capture_forward(ddp, tracer);
     }
     if (!shoal_in_backward()) {
@@ -58,7 +42,7 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
     }
     ddp->wanted_sync = ddp->wants_sync && shoal_scope_has_grad();
     ddp->order.generation = ddp->world ? ddp_order_generation(ddp->order.shared) : 0;
-    TRY(look_at_params(ddp));
+    TRY(ddp_follow(ddp));
     if (ddp->world && ddp->buffers.are_sent && ddp->wanted_sync) {
         return ddp_send_buffers(ddp);
     }
@@ -67,10 +51,15 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
 
 /* After -------------------------------------------------------------------------------------------------- */
 
+/* If the pass has reached no parameter that is wrapped, only this looks for others. */
 static shoal_status end_held(void *context)
 {
-    (void)context;
-    return SHOAL_OK;
+    struct ddp *ddp = context;
+    if (!ddp->wants_sync) {
+        return SHOAL_OK;
+    }
+    shoal_status status = ddp_check_reached(ddp);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "ddp");
 }
 
 /* A backward pass has reached an output of the module: keeps the struct until the end of the pass. */

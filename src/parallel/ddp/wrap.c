@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/changes.h"
 #include "base/error.h"
 #include "base/fp_mode.h"
 #include "base/mem.h"
@@ -21,66 +22,12 @@
 #include "parallel/ddp/collect.h"
 #include "parallel/ddp/forward.h"
 #include "parallel/ddp/order.h"
+#include "parallel/ddp/values.h"
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
 #define DEFAULT_FIRST_BYTES ((size_t)1 << 20)
 #define DEFAULT_BUCKET_BYTES ((size_t)25 << 20)
-
-/* Broadcasting ------------------------------------------------------------------------------------------- */
-
-/* Finds contiguous memory with the values of a tensor: the tensor's own, or a copy. */
-static shoal_status find_values(shoal_tensor *tensor, shoal_part *part, shoal_tensor **copy_out)
-{
-    TRY(tensor_wait_writable(tensor, /*overwrites=*/false));
-    *copy_out = NULL;
-    if (!tensor->is_contiguous) {
-        TRY(tensor_create_empty(tensor->storage->device, tensor->dtype, tensor->layout.n_dims,
-                                tensor->layout.shape, copy_out));
-        TRY(op_copy_into(*copy_out, tensor));
-    }
-    *part = (shoal_part){.count = tensor_bytes(tensor)};
-    return tensor_address(*copy_out ? *copy_out : tensor, &part->recv);
-}
-
-static shoal_status put_values(struct ddp_tensors *list, shoal_tensor *const *copies)
-{
-    for (size_t i = 0; i < list->n_tensors; i++) {
-        if (copies[i]) {
-            TRY(op_copy_into(list->tensors[i], copies[i]));
-        }
-        storage_bump_version(list->tensors[i]->storage);
-    }
-    return SHOAL_OK;
-}
-
-/* Sends the values of all tensors as bytes, in one collective for all dtypes. */
-static shoal_status send_values(shoal_group *lane, struct ddp_tensors *list, shoal_part *parts,
-                                shoal_tensor **copies)
-{
-    shoal_status mine = SHOAL_OK;
-    for (size_t i = 0; i < list->n_tensors && mine == SHOAL_OK; i++) {
-        mine = find_values(list->tensors[i], &parts[i], &copies[i]);
-    }
-    TRY(ddp_confirm(lane, mine));
-    struct collective call = {.kind = COLLECTIVE_BROADCAST, .dtype = SHOAL_U8};
-    TRY(collectives_run_list(lane, &call, parts, list->n_tensors));
-    return shoal_group_rank(lane) == 0 ? SHOAL_OK : put_values(list, copies);
-}
-
-static shoal_status broadcast(shoal_group *lane, struct ddp_tensors *list)
-{
-    shoal_part *parts = mem_alloc_zeroed(list->n_tensors, sizeof *parts);
-    shoal_tensor **copies = mem_alloc_zeroed(list->n_tensors, sizeof(shoal_tensor *));
-    shoal_status status =
-        parts && copies ? send_values(lane, list, parts, copies) : ddp_confirm(lane, SHOAL_ERR_NO_MEMORY);
-    for (size_t i = 0; copies && i < list->n_tensors; i++) {
-        shoal_tensor_unref(copies[i]);
-    }
-    mem_free(copies);
-    mem_free(parts);
-    return status;
-}
 
 /* Wrapping ----------------------------------------------------------------------------------------------- */
 
@@ -102,7 +49,23 @@ static shoal_status wrap_together(struct ddp_collector *collector, shoal_group *
     struct ddp *ddp = collector->ddp;
     shoal_status mine = ddp_open(ddp);
     TRY(ddp_confirm(lane, mine == SHOAL_OK ? hang_up(ddp) : mine));
-    return collector->options->keeps_parameters ? SHOAL_OK : broadcast(lane, &collector->list);
+    return collector->options->keeps_parameters ? SHOAL_OK : ddp_broadcast(lane, &collector->list);
+}
+
+/* Keeps what a later wrapping of the same module needs. */
+static shoal_status keep_options(struct ddp *ddp, const shoal_ddp_options *given)
+{
+    shoal_ddp_options *options = &ddp->config.options;
+    shoal_tensor **ignored = mem_alloc_zeroed(given->n_ignored + 1, sizeof ignored[0]);
+    if (!ignored) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < given->n_ignored; i++) {
+        ignored[i] = shoal_tensor_ref(given->ignored[i]);
+    }
+    *options = *given;
+    options->ignored = ignored;
+    return SHOAL_OK;
 }
 
 static shoal_status wrap(struct ddp_collector *collector)
@@ -113,7 +76,8 @@ static shoal_status wrap(struct ddp_collector *collector)
     struct purpose purpose = {.id = PURPOSE_DDP_WRAP, .words = shoal_module_type(ddp->module)};
     TRY(ddp_order_find(ddp->group, &ddp->order.shared));
     TRY(ddp_order_compare(ddp->order.shared, &purpose, NULL, 0));
-    TRY(ddp_agree(collector, lane, ddp_collect(collector)));
+    shoal_status mine = keep_options(ddp, collector->options);
+    TRY(ddp_agree(collector, lane, mine == SHOAL_OK ? ddp_collect(collector) : mine));
     return wrap_together(collector, lane);
 }
 
@@ -182,6 +146,7 @@ static shoal_status create(shoal_module *module, const shoal_ddp_options *option
         }
         return error_set(status, "%s", text);
     }
+    ddp->looked = changes_latest();
     return SHOAL_OK;
 }
 

@@ -74,10 +74,11 @@ TEST_RANKS(frozen_parameters, 2)
     }
     net_alone_add_up(s.alone, self->n_ranks, 0.0);
     net_check(&s.net, s.alone, "thawed");
-    /* One that was frozen from the beginning has no place. */
+    /* One that was frozen from the beginning is wrapped when it is thawed. */
     CHECK_OK(shoal_set_requires_grad(s.net.params[0], true));
-    CHECK_STATUS(net_backward(&s.net, 3, self->rank, 0), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("b0.weight");
+    CHECK_OK(shoal_set_requires_grad(s.alone->net.params[0], true));
+    setting_step(&s, 3, "thawed for the first time");
+    CHECK_INT(ddp_of(s.net.module)->n_params, NET_PARAMS);
     setting_close(&s);
 }
 

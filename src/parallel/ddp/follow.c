@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+#include "parallel/ddp/follow.h"
+
+#include <stdio.h>
+
+#include "autograd/backward.h"
+#include "autograd/leaf.h"
+#include "base/callback.h"
+#include "base/changes.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/calls.h"
+#include "comm/collectives.h"
+#include "comm/handles.h"
+#include "op/tracer.h"
+#include "parallel/claim.h"
+#include "parallel/ddp/agree.h"
+#include "parallel/ddp/backward.h"
+#include "parallel/ddp/block.h"
+#include "parallel/ddp/collect.h"
+#include "parallel/ddp/order.h"
+#include "parallel/ddp/purpose.h"
+#include "parallel/ddp/values.h"
+#include "shoal/work.h"
+#include "tensor/scope.h"
+
+/* Looking ------------------------------------------------------------------------------------------------ */
+
+/* A walk that compares the tree with the lists of the wrapper, which are in the order of a walk. */
+struct look {
+    const struct ddp *ddp;
+    size_t n_params; /* how many of them were found so far */
+    size_t n_frozen;
+    bool has_changed;
+};
+
+static shoal_status look_at(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct look *look = context;
+    const struct ddp *ddp = look->ddp;
+    if (entry->kind == SHOAL_WALK_MODULES) {
+        *next = claim_value(entry->module, CLAIMANT_FSDP) ? SHOAL_WALK_SKIP : SHOAL_WALK_ON;
+    } else if (ddp_is_ignored(&ddp->config.options, entry->tensor)) {
+        return SHOAL_OK;
+    } else if (look->n_params < ddp->n_params && ddp->params[look->n_params].tensor == entry->tensor) {
+        look->n_params++;
+    } else if (look->n_frozen < ddp->n_frozen && ddp->frozen[look->n_frozen].tensor == entry->tensor &&
+               !shoal_requires_grad(entry->tensor)) {
+        look->n_frozen++;
+    } else {
+        look->has_changed = true;
+        *next = SHOAL_WALK_STOP;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status find_change(const struct ddp *ddp, bool *has_changed_out)
+{
+    struct look look = {.ddp = ddp};
+    size_t n_buffers;
+    TRY(shoal_module_walk(ddp->module, SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS, look_at, &look));
+    TRY(shoal_module_count(ddp->module, SHOAL_WALK_BUFFERS, &n_buffers));
+    bool sends_buffers = n_buffers > 0 && !ddp->config.options.keeps_buffers;
+    *has_changed_out = look.has_changed || look.n_params < ddp->n_params || look.n_frozen < ddp->n_frozen ||
+                       sends_buffers != ddp->buffers.are_sent;
+    return SHOAL_OK;
+}
+
+/* Wrapping again ----------------------------------------------------------------------------------------- */
+
+/* Compares that all ranks wrap the module again. */
+static shoal_status compare(struct ddp *ddp)
+{
+    struct purpose purpose = ddp_purpose(ddp, PURPOSE_DDP_CHANGED);
+    shoal_work *announced;
+    TRY(collectives_barrier_start(ddp->lane.group, &purpose, &announced));
+    shoal_status status = ddp_order_compare(ddp->order.shared, &purpose, &ddp->lane.group, 1);
+    if (status == SHOAL_OK) {
+        status = shoal_work_wait(announced, -1.0);
+    } else {
+        work_forget(announced);
+    }
+    shoal_work_free(announced);
+    return status;
+}
+
+/* Makes whatever needs memory, so that taking the new lists over cannot fail. The hooks are added beside the old ones:
+   no backward pass is running. */
+static shoal_status make_ready(struct ddp *ddp, struct ddp *fresh)
+{
+    for (size_t i = 0; i < fresh->n_params; i++) {
+        fresh->params[i].ddp = ddp;
+        TRY(ddp_add_hooks(&fresh->params[i]));
+    }
+    for (size_t i = 0; i < fresh->inner.n_modules; i++) {
+        TRY(claim_cover(fresh->inner.modules[i], CLAIMANT_DDP, ddp));
+    }
+    return ddp_open_lists(fresh);
+}
+
+/* A parameter that stays keeps its gradient, and what is known of it. */
+static void keep_state(const struct ddp *ddp, struct ddp_param *param)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        struct ddp_param *old = &ddp->params[i];
+        if (old->tensor == param->tensor) {
+            param->gradient = old->gradient;
+            param->aside = old->aside;
+            param->has_aside = old->has_aside;
+            param->is_reduced = old->is_reduced;
+            param->is_local = old->is_local;
+            param->is_left = old->is_left;
+            param->version = old->version;
+            old->gradient = NULL;
+            old->aside = NULL;
+            return;
+        }
+    }
+}
+
+/* Takes the lists of `fresh` over; it has the old ones then. */
+static void take_over(struct ddp *ddp, struct ddp *fresh)
+{
+    struct ddp old = *ddp;
+    ddp_leave_block(ddp);
+    old.buckets.block = NULL;
+    for (size_t i = 0; i < fresh->n_params; i++) {
+        keep_state(ddp, &fresh->params[i]);
+    }
+    ddp->params = fresh->params;
+    ddp->n_params = fresh->n_params;
+    ddp->params_capacity = fresh->params_capacity;
+    ddp->frozen = fresh->frozen;
+    ddp->n_frozen = fresh->n_frozen;
+    ddp->frozen_capacity = fresh->frozen_capacity;
+    ddp->inner = fresh->inner;
+    ddp->buckets = fresh->buckets;
+    ddp->buckets.is_learning = true;
+    ddp->buffers.are_sent = fresh->buffers.are_sent;
+    ddp->buffers.lane = fresh->buffers.lane;
+    ddp->backward.n_ready = fresh->backward.n_ready;
+    ddp->backward.works = fresh->backward.works;
+    ddp->backward.fences = fresh->backward.fences;
+    ddp->backward.frozen_set = NULL;
+    ddp->backward.n_frozen_set = 0;
+    *fresh = old;
+}
+
+/* Call when the ranks have the same new lists. */
+static shoal_status wrap_together(struct ddp *ddp, struct ddp *fresh, shoal_group *lane,
+                                  const struct ddp_tensors *list)
+{
+    TRY(ddp_confirm(lane, make_ready(ddp, fresh)));
+    take_over(ddp, fresh);
+    return ddp->config.options.keeps_parameters ? SHOAL_OK : ddp_broadcast(lane, list);
+}
+
+static shoal_status wrap_again(struct ddp *ddp)
+{
+    shoal_group *lane;
+    if (ddp->lane.is_broken) {
+        TRY(ddp_open_again(ddp));
+    }
+    struct ddp fresh = {.group = ddp->group,
+                        .module = ddp->module,
+                        .config = ddp->config,
+                        .lane = ddp->lane,
+                        .order = ddp->order};
+    struct ddp_collector collector = {.ddp = &fresh, .options = &ddp->config.options, .again = ddp};
+    TRY(compare(ddp));
+    shoal_status status = ddp_open_lane(ddp->group, "ddp", &lane);
+    if (status == SHOAL_OK) {
+        status = ddp_agree(&collector, lane, ddp_collect(&collector));
+    }
+    if (status == SHOAL_OK) {
+        status = wrap_together(ddp, &fresh, lane, &collector.list);
+    }
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    ddp_tensors_free(&collector.list);
+    ddp_free_lists(&fresh);
+    return status == SHOAL_OK ? SHOAL_OK : error_set(status, "%s", text);
+}
+
+/* Ranks wait for each other here. In a capture, this is no part of the step; if a rank gives the step up, the others
+   are told. */
+static shoal_status wrap_in_capture(struct ddp *ddp)
+{
+    if (ddp->capture) {
+        return error_set(SHOAL_ERR_STATE,
+                         "the parameters of the module have changed while a step is captured");
+    }
+    TRY(shoal_scope_begin());
+    shoal_status status = op_set_tracer(NULL);
+    if (status == SHOAL_OK) {
+        uint32_t depth = callback_pause_capture();
+        status = world_call_meet(&ddp->lane.group, 1);
+        if (status == SHOAL_OK) {
+            status = wrap_again(ddp);
+        }
+        world_call_part(status == SHOAL_OK);
+        callback_resume_capture(depth);
+    }
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    return shoal_scope_end();
+}
+
+/* Parameters may be frozen and thawed between steps. */
+static shoal_status watch_params(struct ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        TRY(ddp_watch_param(&ddp->params[i]));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status ddp_follow(struct ddp *ddp)
+{
+    bool has_changed;
+    if (ddp->looked == changes_latest()) {
+        return SHOAL_OK;
+    }
+    TRY(watch_params(ddp));
+    TRY(find_change(ddp, &has_changed));
+    if (has_changed) {
+        if (!ddp->world || !ddp->wants_sync || !shoal_scope_has_grad()) {
+            return SHOAL_OK; /* the next forward pass will look again */
+        }
+        shoal_status status = op_capture_running() ? wrap_in_capture(ddp) : wrap_again(ddp);
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "ddp: the module has other parameters than when it was wrapped");
+        }
+    }
+    ddp->looked = changes_latest();
+    return SHOAL_OK;
+}
+
+/* Checking ----------------------------------------------------------------------------------------------- */
+
+static bool is_wrapped(const struct ddp *ddp, const shoal_tensor *tensor)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        if (ddp->params[i].tensor == tensor) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static shoal_status check_param(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    const struct ddp *ddp = context;
+    if (entry->kind == SHOAL_WALK_MODULES) {
+        *next = claim_value(entry->module, CLAIMANT_FSDP) ? SHOAL_WALK_SKIP : SHOAL_WALK_ON;
+        return SHOAL_OK;
+    }
+    const struct leaf *leaf = leaf_of(entry->tensor);
+    if (!leaf || leaf->last_backward != backward_number() || is_wrapped(ddp, entry->tensor) ||
+        ddp_is_ignored(&ddp->config.options, entry->tensor)) {
+        return SHOAL_OK;
+    }
+    return error_set(
+        SHOAL_ERR_STATE,
+        "parameter %s got a gradient, but the module had no such parameter when it was wrapped, and no "
+        "forward pass of the module has been made since with gradients and synchronization on: its "
+        "gradient would not be reduced",
+        entry->path);
+}
+
+shoal_status ddp_check_reached(struct ddp *ddp)
+{
+    if (!ddp->module || ddp->looked == changes_latest()) {
+        return SHOAL_OK;
+    }
+    return shoal_module_walk(ddp->module, SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS, check_param, ddp);
+}
