@@ -93,6 +93,10 @@ static void free_memory(struct fsdp_wrapper *wrapper)
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         fsdp_tensors_free(&wrapper->tensors[i]);
     }
+    for (size_t i = 0; i < wrapper->n_ignored; i++) {
+        shoal_tensor_unref(wrapper->ignored[i]);
+    }
+    mem_free(wrapper->ignored);
     mem_free(wrapper->hooks);
     mem_free(wrapper->tensors);
     mem_free(wrapper->modules);

@@ -19,6 +19,7 @@
 #include "parallel/fsdp/engine/transfer.h"
 #include "parallel/fsdp/module/names.h"
 #include "parallel/fsdp/module/tensors.h"
+#include "parallel/fsdp/module/tree.h"
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/autograd.h"
 #include "tensor/dtype.h"
@@ -239,6 +240,7 @@ shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
     if (!wrapper->unit || (wrapper->root && wrapper->root->is_gone)) {
         return error_set(SHOAL_ERR_STATE, "the root module that this module was sharded under was freed");
     }
+    TRY(fsdp_check_tree(wrapper));
     if (wrapper->root) {
         if (wrapper->root->has_originals && was_called(wrapper->root)) {
             fsdp_root_drop_originals(wrapper->root);

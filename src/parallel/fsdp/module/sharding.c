@@ -215,6 +215,18 @@ static shoal_status find_mesh(const shoal_fully_shard_options *options, struct f
                                   : fsdp_mesh_from_group(options->group, mesh_out);
 }
 
+static shoal_status keep_ignored(struct fsdp_wrapper *wrapper, const shoal_fully_shard_options *options)
+{
+    wrapper->ignored = mem_alloc_zeroed(options->n_ignored, sizeof wrapper->ignored[0]);
+    if (!wrapper->ignored && options->n_ignored > 0) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < options->n_ignored; i++) {
+        wrapper->ignored[wrapper->n_ignored++] = shoal_tensor_ref(options->ignored[i]);
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status fill_wrapper(struct fsdp_wrapper *wrapper, shoal_module *const *modules, size_t n_modules,
                                  const shoal_fully_shard_options *options)
 {
@@ -226,6 +238,7 @@ static shoal_status fill_wrapper(struct fsdp_wrapper *wrapper, shoal_module *con
     if (!wrapper->modules || !wrapper->has_run || !wrapper->hooks || !wrapper->seats) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    TRY(keep_ignored(wrapper, options));
     TRY(fsdp_keep_outermost(modules, n_modules, wrapper->modules, &wrapper->n_modules));
     TRY(fsdp_unit_create_alone(shoal_module_type(wrapper->modules[0]), &wrapper->unit));
     wrapper->unit->watch = &fsdp_module_watch;

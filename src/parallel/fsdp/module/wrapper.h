@@ -90,6 +90,9 @@ struct fsdp_wrapper {
     struct fsdp_tensors *tensors;
     size_t n_tensors;
     size_t tensors_capacity;
+    shoal_tensor **ignored; /* parameters that the options leave out; one reference each */
+    size_t n_ignored;
+    uint64_t looked; /* the latest change (base/changes.h) when the tree had the right parameters (tree.h) */
     shoal_dtype output_dtype;
     bool casts_inputs;
     int forward_prefetch;
