@@ -384,15 +384,22 @@ typedef struct shoal_compiled shoal_compiled;
 /*
  * Makes a compiled step. It is captured, changed by passes and lowered when it first runs, not here. It is compiled
  * again, with the reason in the log, when an input has another shape or dtype, a gradient is there that was not (or
- * the other way round), a parameter was frozen or thawed, or a setting of a wrapped module has changed
- * (shoal_ddp_set_sync, say). Up to eight such variants are kept. It never falls back to running `step` uncompiled.
+ * the other way round), a parameter was frozen or thawed, a setting of a wrapped module has changed
+ * (shoal_ddp_set_sync, say), gradients are off in the scope and were on, or a module that the step has read or called
+ * has changed: a parameter, buffer or child was added or replaced, a hook was added or removed; or a hook on the
+ * gradient of a leaf was. Up to eight such variants are kept. It never falls back to running `step` uncompiled.
+ *
+ * Hooks: what module hooks and shoal_on_gradient hooks compute becomes part of the graph. Hooks that a graph cannot
+ * have are SHOAL_ERR_STATE when the step is captured, with the name of the leaf: shoal_on_accumulated on leaves and
+ * shards that the step reaches, shoal_on_backward_end, and any hook on the gradient of an input.
  *
  * Local, but all ranks compile the same steps in the same order. options are copied, and may be NULL. `context`, and
  * all that the step uses, must outlive the compiled step. `world` may be NULL for a step without groups. Once the
  * world is closed, the step can only be freed. SHOAL_ERR_INVALID: a pass is unknown.
  *
  * With SHOAL_COMPILE_CHECK=1 in the environment the step is captured again before each run. If the graph differs, the
- * run is SHOAL_ERR_STATE with the first line that differs: `step` depends on something that the graph does not know.
+ * run is SHOAL_ERR_STATE with the first line that differs, or with the name of the tensor that another one stands for:
+ * `step` depends on something that the graph does not know.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_step_function step,
                                                       void *context, size_t n_outputs,

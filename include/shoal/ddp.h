@@ -27,6 +27,14 @@
  * begins that a synchronized backward pass can follow. Forward passes without gradients or without synchronization do
  * not communicate, nor do modules without buffers.
  *
+ * The model may change between steps, on all ranks alike: parameters may be added (also in new children), replaced,
+ * frozen, thawed and tied. The next forward pass that records gradients while synchronization is on wraps the module
+ * again, and is collective then: parameters that stayed keep their gradients, and new ones get the values of the
+ * group's first rank (unless keeps_parameters is set). If only some ranks have changed theirs, all get
+ * SHOAL_ERR_MISMATCH. A parameter that came later and gets a gradient without such a forward pass (because an inner
+ * module was called by itself, or synchronization was off until the backward pass) is SHOAL_ERR_STATE in that backward
+ * pass. Optimizers have to be told of new parameters by the program.
+ *
  * A backward pass that fails leaves undefined gradients. Remove them, or write zeros, on every rank before the next
  * one: it then works again, unless a rank is gone. Until that is done, a backward pass is an error that names a
  * parameter. If a rank's backward pass fails, or does not reach a parameter, ranks that wait for it fail when it calls
@@ -80,7 +88,7 @@ typedef struct shoal_ddp_options {
 
 /*
  * Wraps a module, so that its backward passes average gradients over the group. Collective. Parameters that require a
- * gradient now are reduced from then on; the others are only broadcast.
+ * gradient are reduced; the others are only broadcast.
  *
  * Names, dtypes, shapes and options must be the same on all ranks. If they differ, all ranks get SHOAL_ERR_MISMATCH,
  * and the group can still be used. A module cannot be wrapped if it is wrapped already, or is inside a wrapped module,

@@ -37,7 +37,9 @@
  * must get values before the first call, by writing or loading them, by shoal_nn_initialize (shoal_nn/random.h) or by
  * shoal_fully_shard_broadcast_all. Until the first call, shoal_module_set_parameter and shoal_module_apply may also
  * put another tensor of the shard's shape, with memory of its own, in all places of a shard: of another dtype, say. It
- * becomes the shard. Later that is SHOAL_ERR_STATE.
+ * becomes the shard. Later that is SHOAL_ERR_STATE, and so is, at the next call of the module, a parameter that
+ * requires a gradient and was added after sharding (also in a new child), or a shard that was put in another place.
+ * Shards may be frozen and thawed between steps.
  *
  * Hooks: shoal_on_gradient is refused on shards, whose gradients come from reductions; shoal_on_accumulated is called
  * when a gradient has been added to a shard's.

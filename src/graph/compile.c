@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shoal_compile. A compiled step has variants: one for each combination of input shapes and dtypes, and of leaves that
- * have gradients already, because adding to a gradient is another graph than making one. Each rank chooses the variant
+ * shoal_compile. A compiled step has variants: one for each combination of input shapes and dtypes, of the scope's
+ * gradient mode, and of leaves that have gradients already, because adding to a gradient is another graph than making
+ * one. A variant also fits only as long as what the graph depends on is as it was (captured.h). Each rank chooses the variant
  * by itself. If ranks choose differently, they run different plans, and the first collective reports a mismatch.
  *
  *   run   find the variant, or make it: capture -> passes -> plan
@@ -61,6 +62,7 @@ struct variant {
     struct compile_bound bound; /* with the text */
     struct shape *shapes;
     size_t n_given;        /* inputs of the step */
+    bool has_grad;         /* the scope's gradient mode */
     shoal_tensor **inputs; /* of the plan: those of the step, then bound tensors */
     bool *needs_gradient;  /* by input: whether it required a gradient when the step was captured */
     size_t n_inputs;
@@ -165,7 +167,8 @@ static struct variant *find_variant(struct shoal_compiled *compiled, shoal_tenso
 {
     for (size_t i = 0; i < compiled->n_variants; i++) {
         struct variant *variant = &compiled->variants[i];
-        if (variant->n_given == n_inputs && find_other_input(variant, inputs, n_inputs) == n_inputs &&
+        if (variant->n_given == n_inputs && variant->has_grad == shoal_scope_has_grad() &&
+            find_other_input(variant, inputs, n_inputs) == n_inputs &&
             find_frozen(variant) == variant->n_inputs &&
             !compile_gradients_find_other(&variant->gradients, inputs) &&
             captured_is_current(variant->graph->captured)) {
@@ -196,6 +199,9 @@ static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *i
             tensor_format(now, inputs[other]), shoal_requires_grad(inputs[other]) ? " with a gradient" : "",
             shoal_dtype_name(shape->dtype), layout_format(before, shape->layout.n_dims, shape->layout.shape),
             shape->requires_grad ? " with a gradient" : "");
+    } else if (last->has_grad != shoal_scope_has_grad()) {
+        (void)snprintf(compiled->reason, sizeof compiled->reason, "gradients are %s now",
+                       last->has_grad ? "off" : "on");
     } else if (find_frozen(last) < last->n_inputs) {
         const struct captured_input *bound = &last->graph->captured->inputs[find_frozen(last)];
         const char *name = shoal_tensor_name(bound->source ? bound->source : bound->tensor);
@@ -289,6 +295,7 @@ static shoal_status note_shapes(struct variant *variant, shoal_tensor *const *in
         return SHOAL_ERR_NO_MEMORY;
     }
     variant->n_given = n_inputs;
+    variant->has_grad = shoal_scope_has_grad();
     for (size_t i = 0; i < n_inputs; i++) {
         variant->shapes[i] = (struct shape){.dtype = inputs[i]->dtype,
                                             .layout = inputs[i]->layout,
