@@ -95,7 +95,9 @@ typedef struct shoal_checkpoint_options {
     bool replaces;
     /* How many checkpoints stay: this one, and the newest of earlier steps. Older ones are removed. 0: all stay.
        Checkpoints of later steps always stay. A damaged one (its index cannot be read, or files are missing or have
-       another size) does not count; it stays until there are enough newer ones. */
+       another size) does not count; it stays until there are enough newer ones. Neither does a step that is a symbolic
+       link. Links are never followed when a checkpoint is removed: the link goes, what it points to stays. The same
+       holds for `replaces`. */
     int keep;
     size_t max_file_bytes; /* WHOLE: the most data in one file; 0: 5 * 10^9. A tensor is never cut */
     shoal_checkpoint_progress progress; /* zeros: not said */

@@ -77,6 +77,12 @@ static bool exists(const char *path)
     return lstat(path, &info) == 0;
 }
 
+static bool is_link(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
 static bool has_file(const char *directory, const char *name)
 {
     char path[PATH_MAX];
@@ -400,7 +406,7 @@ static void remove_old(const struct directory_save *save, const struct entry *en
 
 /* Removes checkpoints of earlier steps; the newest ones stay, and this step counts among them. Incomplete checkpoints
    are not touched, and neither are later steps: this run may have started again from an earlier step than another one
-   had reached. */
+   had reached. A symbolic link does not count: it may point to a checkpoint that is removed here. */
 static void remove_old_ones(const struct directory_save *save, const struct directory_keep *keep)
 {
     struct entries list;
@@ -414,7 +420,7 @@ static void remove_old_ones(const struct directory_save *save, const struct dire
         if (counts && n_kept >= keep->count) {
             remove_old(save, entry);
         } else if (counts) {
-            n_kept += !keep->is_damaged || !keep->is_damaged(path);
+            n_kept += !is_link(path) && (!keep->is_damaged || !keep->is_damaged(path));
         }
         mem_free(path);
     }

@@ -19,7 +19,8 @@
 
 #include "shoal/status.h"
 
-/* How many checkpoints stay. Damaged ones do not count: they stay until there are enough newer ones without damage. */
+/* How many checkpoints stay. Damaged ones do not count: they stay until there are enough newer ones without damage. The
+   same holds for symbolic links, of which only the link is removed. */
 struct directory_keep {
     int count;                            /* 0: all */
     bool (*is_damaged)(const char *path); /* NULL: none is */

@@ -236,85 +236,114 @@ shoal_status path_exchange(const char *a, const char *b, bool *is_possible_out, 
     return path_sync_parent(b);
 }
 
-shoal_status path_remove(const char *path)
+/* Trees ------------------------------------------------------------------------------------------------- */
+
+/*
+ * An entry is named by the descriptor of its directory and by its name in there, never by a path: between two calls
+ * somebody might put a symbolic link in the place of a directory, and a path would lead through it. unlinkat does not
+ * follow links, and O_NOFOLLOW refuses to open one.
+ */
+
+static shoal_status remove_at(int directory_fd, const char *name, int flags, const char *path)
 {
-    int code = FAIL_POINT_CODE("unlink");
-    if (code == 0 && unlink(path) != 0) {
+    const char *operation = flags == AT_REMOVEDIR ? "rmdir" : "unlink";
+    int code = FAIL_POINT_CODE(operation);
+    if (code == 0 && unlinkat(directory_fd, name, flags) != 0) {
         code = errno;
     }
-    return code == 0 || code == ENOENT ? SHOAL_OK : path_fail(path, "unlink", code);
+    return code == 0 || code == ENOENT ? SHOAL_OK : path_fail(path, operation, code);
 }
 
-shoal_status path_remove_directory(const char *path)
-{
-    int code = FAIL_POINT_CODE("rmdir");
-    if (code == 0 && rmdir(path) != 0) {
-        code = errno;
-    }
-    return code == 0 || code == ENOENT ? SHOAL_OK : path_fail(path, "rmdir", code);
-}
-
-/* *is_directory_out: and not a link to one. */
-static shoal_status remove_entry(const char *path, bool *is_directory_out)
+/* Removes the entry unless it is a directory. *is_directory_out: it is one, and not a link to one. */
+static shoal_status remove_unless_directory(int directory_fd, const char *name, const char *path,
+                                            bool *is_directory_out)
 {
     struct stat info;
     *is_directory_out = false;
-    if (lstat(path, &info) != 0) {
+    if (fstatat(directory_fd, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
         return errno == ENOENT ? SHOAL_OK : path_fail(path, "stat", errno);
     }
     *is_directory_out = S_ISDIR(info.st_mode);
-    return *is_directory_out ? SHOAL_OK : path_remove(path);
+    return *is_directory_out ? SHOAL_OK : remove_at(directory_fd, name, 0, path);
 }
 
-/* Removes the files of a directory. If there is a directory in it, `inner` gets its path; otherwise "". */
-static shoal_status remove_files(const char *path, char inner[PATH_MAX])
+/* Removes what is in a directory up to the first directory in it, whose name goes to `inner`; "": it is empty now. */
+static shoal_status remove_files(int directory_fd, const char *path, char inner[NAME_MAX + 1])
 {
     inner[0] = '\0';
-    DIR *directory = opendir(path);
+    int fd = openat(directory_fd, ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
     if (!directory) {
-        return errno == ENOENT ? SHOAL_OK : path_fail(path, "open", errno);
+        shoal_status status = path_fail(path, "open", errno);
+        (void)(fd < 0 ? 0 : close(fd));
+        return status;
     }
     shoal_status status = SHOAL_OK;
     for (struct dirent *entry; status == SHOAL_OK && inner[0] == '\0' && (entry = readdir(directory));) {
-        char child[PATH_MAX];
         bool is_directory = false;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
             continue;
         }
-        if (snprintf(child, sizeof child, "%s/%s", path, entry->d_name) >= (int)sizeof child) {
-            status = path_fail(path, "path of an entry", ENAMETOOLONG);
-            break;
-        }
-        status = remove_entry(child, &is_directory);
+        status = remove_unless_directory(directory_fd, entry->d_name, path, &is_directory);
         if (is_directory) {
-            memcpy(inner, child, strlen(child) + 1);
+            (void)snprintf(inner, NAME_MAX + 1, "%s", entry->d_name);
         }
     }
     (void)closedir(directory);
     return status;
 }
 
-shoal_status path_remove_tree(const char *path)
+/*
+ * Goes down from the directory `name` of `top_fd` while there are directories, removes files on its way, and removes
+ * the directory at which it ends. *is_top_out: that was the one at which it began. Two descriptors are enough for trees
+ * of any depth.
+ */
+static shoal_status remove_deepest(int top_fd, const char *name, const char *path, bool *is_top_out)
 {
-    char at[PATH_MAX];
-    char inner[PATH_MAX];
-    size_t length = strlen(path);
-    if (length >= sizeof at) {
-        return path_fail(path, "remove", ENAMETOOLONG);
-    }
-    memcpy(at, path, length + 1);
-    /* Goes down while there are directories; removes an empty one, and goes on with its parent. */
-    while (strlen(at) >= length) {
-        TRY(remove_files(at, inner));
-        if (inner[0] != '\0') {
-            memcpy(at, inner, strlen(inner) + 1);
-            continue;
-        }
-        TRY(path_remove_directory(at));
-        if (strlen(at) == length) {
+    char at[NAME_MAX + 1];
+    char inner[NAME_MAX + 1] = "";
+    int parent_fd = top_fd;
+    shoal_status status = SHOAL_OK;
+    (void)snprintf(at, sizeof at, "%s", name);
+    for (bool is_inner = true; is_inner && status == SHOAL_OK;) {
+        int fd = openat(parent_fd, at, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0) { /* ENOENT: somebody else has removed it */
+            status = errno == ENOENT ? SHOAL_OK : path_fail(path, "open", errno);
             break;
         }
-        at[(size_t)(path_name(at) - at) - 1] = '\0';
+        status = remove_files(fd, path, inner);
+        is_inner = inner[0] != '\0';
+        if (!is_inner || status != SHOAL_OK) {
+            (void)close(fd);
+            break;
+        }
+        (void)(parent_fd == top_fd ? 0 : close(parent_fd));
+        parent_fd = fd;
+        memcpy(at, inner, sizeof at);
     }
-    return SHOAL_OK;
+    if (status == SHOAL_OK) {
+        status = remove_at(parent_fd, at, AT_REMOVEDIR, path);
+    }
+    *is_top_out = parent_fd == top_fd;
+    (void)(parent_fd == top_fd ? 0 : close(parent_fd));
+    return status;
+}
+
+shoal_status path_remove_tree(const char *path)
+{
+    const char *name = path_name(path);
+    int parent_fd;
+    bool is_left = false;
+    if (name[0] == '\0' || strlen(name) > NAME_MAX) {
+        return path_fail(path, "remove", name[0] == '\0' ? EISDIR : ENAMETOOLONG);
+    }
+    TRY(path_open_parent(path, &parent_fd));
+    shoal_status status = remove_unless_directory(parent_fd, name, path, &is_left);
+    while (is_left && status == SHOAL_OK) {
+        bool is_top = false;
+        status = remove_deepest(parent_fd, name, path, &is_top);
+        is_left = !is_top;
+    }
+    (void)close(parent_fd);
+    return status;
 }

@@ -54,12 +54,10 @@ shoal_status path_rename(const char *from, const char *to, bool *is_done_out);
  */
 shoal_status path_exchange(const char *a, const char *b, bool *is_possible_out, bool *is_done_out);
 
-/* Removes a file, or an empty directory. One that is gone already is fine. Not durable until path_sync. */
-shoal_status path_remove(const char *path);
-shoal_status path_remove_directory(const char *path);
-
-/* Removes a directory with everything in it; links are removed, not followed. One that is gone already is fine. Not
-   durable until path_sync. */
+/*
+ * Removes a file, or a directory with everything in it. A symbolic link is removed, whether `path` itself is one or
+ * something below it, and what it points to stays. One that is gone already is fine. Not durable until path_sync.
+ */
 shoal_status path_remove_tree(const char *path);
 
 #endif

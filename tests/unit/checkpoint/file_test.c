@@ -368,13 +368,11 @@ TEST(directories)
     CHECK_STATUS(path_rename(scratch_file(&scratch, "d"), scratch_file(&scratch, "f"), NULL),
                  SHOAL_ERR_SYSTEM);
     CHECK_ERROR_TEXT("f: rename: No such file");
-    CHECK_STATUS(path_remove_directory(scratch_file(&scratch, "e")), SHOAL_ERR_SYSTEM);
-    CHECK_ERROR_TEXT("e: rmdir: Directory not empty");
-    CHECK_STATUS(path_remove(scratch_file(&scratch, "e")), SHOAL_ERR_SYSTEM);
-    CHECK_OK(path_remove(scratch_file(&scratch, "e/a")));
-    CHECK_OK(path_remove(scratch_file(&scratch, "e/a")));
-    CHECK_OK(path_remove_directory(scratch_file(&scratch, "e")));
-    CHECK_OK(path_remove_directory(scratch_file(&scratch, "e")));
+    CHECK_OK(path_remove_tree(scratch_file(&scratch, "e/a")));
+    CHECK_OK(path_remove_tree(scratch_file(&scratch, "e/a")));
+    CHECK_STATUS(path_remove_tree(scratch_file(&scratch, "e/")), SHOAL_ERR_SYSTEM);
+    CHECK_OK(path_remove_tree(scratch_file(&scratch, "e")));
+    CHECK_OK(path_remove_tree(scratch_file(&scratch, "e")));
     CHECK_OK(path_sync_parent(scratch_file(&scratch, "e")));
     CHECK_INT(scratch_count(&scratch, ""), 0);
     scratch_remove(&scratch);
@@ -475,8 +473,9 @@ TEST(data_is_durable_before_its_name)
 
 static void prepare_directory(void *context)
 {
-    CHECK_OK(path_remove_directory(scratch_file(context, "e")));
-    CHECK_OK(path_remove_directory(scratch_file(context, "d")));
+    CHECK_OK(path_remove_tree(scratch_file(context, "e")));
+    CHECK_OK(path_remove_tree(scratch_file(context, "d")));
+    CHECK_OK(path_remove_tree(scratch_file(context, "f")));
 }
 
 static shoal_status make_and_rename(void *context)
@@ -484,8 +483,8 @@ static shoal_status make_and_rename(void *context)
     bool is_new;
     TRY(path_make_directory(scratch_file(context, "d"), &is_new));
     TRY(path_rename(scratch_file(context, "d"), scratch_file(context, "e"), NULL));
-    TRY(path_remove(scratch_file(context, "f")));
-    return path_remove_directory(scratch_file(context, "g"));
+    TRY(path_make_directory(scratch_file(context, "f"), &is_new));
+    return path_remove_tree(scratch_file(context, "f"));
 }
 
 static void check_directory(void *context, bool is_done)
@@ -498,8 +497,8 @@ TEST(directories_refused_at_every_request)
     struct scratch scratch = scratch_make();
     struct file_faults faults = {
         .prepare = prepare_directory, .body = make_and_rename, .check = check_directory, .context = &scratch};
-    CHECK_INT(file_faults_refuse(&faults, ENOSPC), 6);
-    CHECK_INT(file_faults_kill(&faults), 6);
+    CHECK_INT(file_faults_refuse(&faults, ENOSPC), 7);
+    CHECK_INT(file_faults_kill(&faults), 7);
     scratch_remove(&scratch);
 }
 
