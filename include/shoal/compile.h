@@ -184,8 +184,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_move_nodes(shoal_graph *grap
  *
  * Errors begin with the call and the node: "graph_run: %name: ". Before anything has run: SHOAL_ERR_INVALID for inputs
  * that do not fit, an opaque call, a constant without data, a group without this rank or with ranks that the world
- * does not have; SHOAL_ERR_STATE for a graph without an output or out of order. After a failure no outputs are given,
- * and memory that is written in place may have been written.
+ * does not have; SHOAL_ERR_STATE for a graph without an output or out of order; SHOAL_ERR_NO_MEMORY, which names the
+ * largest values, if its values take more memory than is free. After a failure no outputs are given, and memory that
+ * is written in place may have been written.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_run(const shoal_graph *graph, shoal_world *world,
                                                         shoal_tensor *const *inputs, size_t n_inputs,
@@ -248,6 +249,9 @@ typedef struct shoal_compile_options {
     size_t one_shot_max_bytes;
     bool no_reuse;        /* buffers do not share memory */
     bool no_comm_buffers; /* collectives work on ordinary memory, and gathers use no windows */
+    /* The most memory that the plan may take: pool, outputs, comm memory and windows together (shoal_plan_stats). 0:
+       what is free on this machine and in its control group. */
+    size_t max_bytes;
 } shoal_compile_options;
 #define SHOAL_COMPILE_OPTIONS_INIT SHOAL_SIZED(shoal_compile_options)
 
@@ -261,6 +265,9 @@ typedef struct shoal_plan shoal_plan;
  * Ranks compare the collectives of each group, one by one; a difference is SHOAL_ERR_MISMATCH on all of them that
  * names both nodes, and the group can still be used. If it fails on one rank, it fails on all ranks that share a group
  * with that one, directly or through others.
+ *
+ * Before any memory is taken, the log says how much it will be (level info), and it is compared with what is free:
+ * SHOAL_ERR_NO_MEMORY has the sizes of all parts and names the largest buffers.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *graph, shoal_world *world,
                                                           const shoal_compile_options *options,

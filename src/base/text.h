@@ -4,6 +4,7 @@
 #define BASE_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct text {
     char *string;
@@ -16,6 +17,9 @@ struct text text_begin(char *string, size_t bytes);
 
 /* What does not fit is cut off. */
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A number of bytes for people: "96 bytes", "1.50 MiB". */
+void text_add_bytes(struct text *text, uint64_t bytes);
 
 /*
  * Appends `between` and then the name, for lists: "net without weight, bias". The name is added whole or not at all: if

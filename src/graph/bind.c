@@ -12,8 +12,10 @@
 
 #include "base/error.h"
 #include "base/label.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/refcount.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "comm/collectives.h"
 #include "comm/handles.h"
@@ -21,6 +23,7 @@
 #include "graph/captured.h"
 #include "graph/compare.h"
 #include "graph/graph.h"
+#include "graph/need.h"
 #include "graph/storage_map.h"
 #include "op/op.h"
 
@@ -59,12 +62,37 @@ char *plan_address(const struct shoal_plan *plan, const struct plan_buffer *buff
     return NULL;
 }
 
-static shoal_status allocate(size_t bytes, char **memory_out)
+static shoal_status allocate(const struct need *need, size_t bytes, char **memory_out)
 {
     if (bytes > 0) {
         *memory_out = mem_alloc_aligned(bytes, MEM_DATA_ALIGNMENT);
     }
-    return bytes == 0 || *memory_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    if (bytes == 0 || *memory_out) {
+        return SHOAL_OK;
+    }
+    char words[ERROR_TEXT_BYTES];
+    struct text text = text_begin(words, sizeof words);
+    text_add(&text, "of a plan that takes ");
+    text_add_bytes(&text, need->bytes);
+    need_add_largest(&text, need);
+    return error_set(SHOAL_ERR_NO_MEMORY, "no memory for %zu bytes %s", bytes, words);
+}
+
+/* Says what the plan takes, before it takes it. */
+static shoal_status allocate_own(struct shoal_plan *plan, const shoal_compile_options *options)
+{
+    struct need need;
+    char words[ERROR_TEXT_BYTES];
+    struct text text = text_begin(words, sizeof words);
+    need_of_plan(plan, &need);
+    text_add_bytes(&text, need.bytes);
+    text_add(&text, ": ");
+    need_add_parts(&text, &need);
+    need_add_largest(&text, &need);
+    LOG(SHOAL_LOG_INFO, "plan_create: takes %s", words);
+    TRY(need_check_plan(&need, options->max_bytes));
+    TRY(allocate(&need, plan->pool_bytes, &plan->binding->pool));
+    return allocate(&need, plan->output_bytes, &plan->binding->output);
 }
 
 static void put_memory(struct shoal_plan *plan)
@@ -310,7 +338,8 @@ static shoal_status study_inputs(struct input_map *inputs)
 }
 
 /* Does what needs no other rank. */
-static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph)
+static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph,
+                               const shoal_compile_options *options)
 {
     struct plan_binding *binding = plan->binding;
     TRY(make_memories(plan));
@@ -323,8 +352,7 @@ static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph
     for (size_t i = 0; i < plan->n_inputs; i++) {
         binding->by_address[i] = (uint32_t)i;
     }
-    TRY(allocate(plan->pool_bytes, &binding->pool));
-    TRY(allocate(plan->output_bytes, &binding->output));
+    TRY(allocate_own(plan, options));
     TRY(note_placeholders(plan, graph));
     struct input_map inputs = {.plan = plan};
     shoal_status status = study_inputs(&inputs);
@@ -523,6 +551,11 @@ static shoal_status bind_together(struct shoal_plan *plan, struct compared_group
     TRY(agree(plan, compared, n_groups, options, mine));
     mine = agree_on_needs(plan, compared, n_groups);
     if (mine == SHOAL_OK) {
+        struct need need; /* another member may need more comm memory than this one */
+        need_of_plan(plan, &need);
+        mine = need_check_plan(&need, options->max_bytes);
+    }
+    if (mine == SHOAL_OK) {
         mine = share_memory(plan);
     }
     if (mine == SHOAL_OK) {
@@ -577,7 +610,7 @@ shoal_status plan_bind(struct shoal_plan *plan, const shoal_graph *graph, shoal_
         if (plan->binding) {
             plan->binding->plan = plan;
         }
-        status = plan->binding ? bind_alone(plan, graph) : SHOAL_ERR_NO_MEMORY;
+        status = plan->binding ? bind_alone(plan, graph, options) : SHOAL_ERR_NO_MEMORY;
     }
     for (size_t i = 0; status == SHOAL_OK && i < n_groups; i++) {
         plan->groups[i].group = group_ref(groups[i]);

@@ -15,6 +15,7 @@
 #include "graph/captured.h"
 #include "graph/graph.h"
 #include "graph/lint.h"
+#include "graph/need.h"
 #include "graph/run_groups.h"
 #include "op/op.h"
 #include "shoal/compile.h"
@@ -254,7 +255,7 @@ static shoal_status check(const struct run *run)
     size_t n_outputs = 0;
     visit_outputs(&graph->output->args[0], count_outputs, &n_outputs);
     return n_outputs == run->n_outputs
-               ? SHOAL_OK
+               ? need_check_run(graph)
                : error_set(SHOAL_ERR_INVALID, "n_outputs is %zu, but the graph has %zu outputs",
                            run->n_outputs, n_outputs);
 }

@@ -21,7 +21,7 @@
 #include "base/mem.h"
 #include "base/os/os.h"
 #include "base/try.h"
-#include "sharedmem/free_memory.h"
+#include "base/free_memory.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define HAS_THREAD_SANITIZER 1

@@ -242,6 +242,37 @@ done
 expect 2 -n 2 "$step"
 says err "-n needs --run"
 
+# Memory: a text can declare anything. It is refused before any rank begins, with the sizes and the names.
+cat >"$scratch/in" <<'END'
+graph {
+    %x = placeholder : f32[1099511627776]
+    %y = placeholder : u8[262144]
+    %a = neg(%x)
+    return [%a, %y]
+}
+END
+for lower in "" --lower; do
+    # shellcheck disable=SC2086
+    expect 1 --run $lower -
+    says err "standard input: --run takes 16.00 TiB on 1 rank, with two sets of inputs of 4.00 TiB on each, more than "
+    says err "half of what is free; --memory=BYTES sets another limit; largest: %x 4.00 TiB, %a 4.00 TiB, %y 256.00 KiB"
+done
+expect 0 --lower -
+sed -i 's/1099511627776/4294967296/' "$scratch/in"
+expect 1 --run -n 2 --memory=8G -
+says err "--run takes 128.00 GiB on 2 ranks, with two sets of inputs of 16.00 GiB on each, more than 8.00 GiB, the limit of --memory; largest: %x 16.00 GiB"
+sed -i 's/4294967296/262144/' "$scratch/in"
+expect 1 --run --memory=4M -
+says err "--run takes 5.50 MiB on 1 rank"
+expect 0 --run --memory=6M -
+says out "# run: ranks 1, outputs 2, same bits"
+for word in x 0 -1; do
+    expect 2 --run "--memory=$word" "$step"
+    says err "--memory: '$word' is not a number of bytes"
+done
+expect 2 --memory=1G "$step"
+says err "--memory needs --run"
+
 # Pictures.
 expect 0 --dot "$step"
 says out "digraph"

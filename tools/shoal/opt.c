@@ -31,6 +31,7 @@ static int print_usage(FILE *out, int exit_status)
           "  --no-comm-buffers    collectives of a plan use ordinary memory\n"
           "  --run                runs the graph and the result (or its plan), and compares the bits\n"
           "  -n N                 ranks of --run; default: those of the graph's groups\n"
+          "  --memory=BYTES       most memory of all ranks of --run together; default: half of what is free\n"
           "  --dot[=FILE]         prints the graph for Graphviz instead of as text\n"
           "  --dot-prefix=P       draws the graph before and after each pass that changes it, to files P*\n"
           "  --load=LIB           loads a library with further ops and passes\n"
@@ -215,6 +216,17 @@ static int parse_ranks(struct opt_plan *plan, const char *value)
     return TOOL_DONE;
 }
 
+static int parse_memory(struct opt_plan *plan, const char *value)
+{
+    int64_t bytes = 0;
+    if (!option_parse_bytes(value, &bytes) || bytes < 1) {
+        fprintf(stderr, "shoal opt: --memory: '%s' is not a number of bytes (4096, 64K, 8M, 2G)\n", value);
+        return TOOL_USAGE;
+    }
+    plan->max_bytes = (uint64_t)bytes;
+    return TOOL_DONE;
+}
+
 static int parse_list(struct opt_plan *plan, const char *value)
 {
     (void)value;
@@ -245,6 +257,7 @@ static const struct opt_option {
     {"--no-comm-buffers", VALUE_NONE, parse_no_comm_buffers},
     {"--run", VALUE_NONE, parse_run},
     {"-n", VALUE_NEEDED, parse_ranks},
+    {"--memory", VALUE_NEEDED, parse_memory},
     {"--dot", VALUE_MAYBE, parse_dot},
     {"--dot-prefix", VALUE_NEEDED, parse_dot_prefix},
     {"--load", VALUE_NEEDED, parse_load},
@@ -449,6 +462,7 @@ static int check_options(const struct opt_plan *plan)
         {lowering->no_reuse && !plan->is_lowered, "--no-reuse needs --lower"},
         {lowering->no_comm_buffers && !plan->is_lowered, "--no-comm-buffers needs --lower"},
         {plan->n_ranks > 0 && !plan->is_run, "-n needs --run"},
+        {plan->max_bytes > 0 && !plan->is_run, "--memory needs --run"},
         {plan->is_lowered && plan->is_dot, "--dot is a picture of a graph: not with --lower"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 /* Words that were separated by commas. */
@@ -32,7 +33,8 @@ struct opt_plan {
     bool is_list;
     bool is_lowered;
     bool is_run;
-    int n_ranks; /* that run; 0: as many as groups of the graph need */
+    int n_ranks;        /* that run; 0: as many as groups of the graph need */
+    uint64_t max_bytes; /* of memory that they take together; 0: half of what is free */
     shoal_compile_options lowering;
 };
 
@@ -62,14 +64,27 @@ struct opt_ranks {
     const struct opt_text *before; /* graphs */
     const struct opt_text *after;
     const shoal_compile_options *lowering; /* NULL: the second is run as a graph, too */
+    uint64_t max_bytes;                    /* 0: half of what is free */
     size_t n_outputs;                      /* is set */
 };
 
 /* As many as the groups of the graph need, at least one. */
 int opt_ranks_count(const shoal_graph *graph);
 /* Runs both graphs, on ranks that are threads, with the same random inputs: outputs, and inputs that were written, are compared bit
-   by bit. A difference is SHOAL_ERR_MISMATCH. */
-shoal_status opt_ranks_run(struct opt_ranks *ranks);
+   by bit. A difference is SHOAL_ERR_MISMATCH. `after` and the plan (NULL: none) are those of rank 0, for what memory they need. */
+shoal_status opt_ranks_run(struct opt_ranks *ranks, const shoal_graph *after, const shoal_plan *plan);
+
+/* What is about to run. */
+struct opt_memory {
+    const shoal_graph *before;
+    const shoal_graph *after;
+    const shoal_plan *plan; /* NULL: the second is run as a graph, too */
+    int n_ranks;
+    uint64_t limit; /* 0: half of what is free */
+};
+
+/* SHOAL_ERR_NO_MEMORY, with sizes and the largest values: the ranks would take more memory than the limit. */
+shoal_status opt_memory_check(const struct opt_memory *memory);
 
 /* The plan of rank 0. Nobody else is needed: it has no memory and cannot run. */
 shoal_status opt_lower(const shoal_graph *graph, const shoal_compile_options *options, shoal_plan **plan_out);

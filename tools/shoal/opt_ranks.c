@@ -93,14 +93,15 @@ static shoal_status draw_inputs(const struct rank *rank, shoal_tensor **inputs)
 {
     uint32_t seed = (uint32_t)shoal_world_rank(rank->world) * 1000003u;
     size_t n_inputs = 0;
-    TRY(shoal_scope_begin());
     for (const shoal_node *node = shoal_graph_first(rank->before); node; node = shoal_node_next(node)) {
         if (shoal_node_get_kind(node) == SHOAL_NODE_PLACEHOLDER) {
+            TRY(shoal_scope_begin());
             shoal_tensor *input = draw(shoal_node_value(node, 0), seed + (uint32_t)n_inputs);
             inputs[n_inputs++] = shoal_tensor_ref(input);
+            TRY(shoal_scope_end());
         }
     }
-    return shoal_scope_end();
+    return SHOAL_OK;
 }
 
 static size_t count_inputs(const shoal_graph *graph)
@@ -240,11 +241,14 @@ static shoal_status run_in_world(shoal_world *world, void *context)
     return status == SHOAL_OK ? SHOAL_OK : error_set(status, "%s", text);
 }
 
-shoal_status opt_ranks_run(struct opt_ranks *ranks)
+shoal_status opt_ranks_run(struct opt_ranks *ranks, const shoal_graph *after, const shoal_plan *plan)
 {
-    shoal_graph *graph = NULL;
-    TRY(shoal_graph_parse(ranks->before->chars, ranks->before->n_bytes, &graph));
-    ranks->n_outputs = count_outputs(graph);
-    shoal_graph_free(graph);
-    return shoal_world_run_threads(ranks->n_ranks, run_in_world, ranks);
+    shoal_graph *before = NULL;
+    TRY(shoal_graph_parse(ranks->before->chars, ranks->before->n_bytes, &before));
+    ranks->n_outputs = count_outputs(before);
+    const struct opt_memory memory = {
+        .before = before, .after = after, .plan = plan, .n_ranks = ranks->n_ranks, .limit = ranks->max_bytes};
+    shoal_status status = opt_memory_check(&memory);
+    shoal_graph_free(before);
+    return status == SHOAL_OK ? shoal_world_run_threads(ranks->n_ranks, run_in_world, ranks) : status;
 }

@@ -210,8 +210,9 @@ static bool run_ranks(const struct opt_plan *plan, const shoal_graph *graph, str
     result->ranks = (struct opt_ranks){.n_ranks = plan->n_ranks > 0 ? plan->n_ranks : opt_ranks_count(graph),
                                        .before = &result->before_text,
                                        .after = &result->after_text,
-                                       .lowering = plan->is_lowered ? &plan->lowering : NULL};
-    return check(plan, opt_ranks_run(&result->ranks));
+                                       .lowering = plan->is_lowered ? &plan->lowering : NULL,
+                                       .max_bytes = plan->max_bytes};
+    return check(plan, opt_ranks_run(&result->ranks, graph, result->plan));
 }
 
 static int print(const struct opt_plan *plan, const shoal_graph *graph, const struct result *result)

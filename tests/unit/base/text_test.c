@@ -71,3 +71,25 @@ TEST(names_end_where_not_even_dots_fit)
     text_add(&text, "%s", "more");
     CHECK_STRING(string, "1234,");
 }
+
+TEST(numbers_of_bytes)
+{
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } cases[] = {{0, "0 bytes"},
+                 {1023, "1023 bytes"},
+                 {1024, "1.00 KiB"},
+                 {1536, "1.50 KiB"},
+                 {(uint64_t)1 << 20, "1.00 MiB"},
+                 {((uint64_t)1 << 20) - 1, "1.00 MiB"},
+                 {(uint64_t)16 << 30, "16.00 GiB"},
+                 {(uint64_t)1 << 40, "1.00 TiB"},
+                 {UINT64_MAX, "16.00 EiB"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char string[32];
+        struct text text = text_begin(string, sizeof string);
+        text_add_bytes(&text, cases[i].bytes);
+        CHECK_STRING(string, cases[i].text);
+    }
+}

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "harness/test.h"
-#include "sharedmem/free_memory.h"
+#include "base/free_memory.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define HAS_THREAD_SANITIZER 1

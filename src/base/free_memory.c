@@ -3,7 +3,7 @@
  * How much is left of the machine's memory and of the limits on this process. Control groups of both versions are read,
  * from the process's own group up to the root, because any of them may have a limit.
  */
-#include "sharedmem/free_memory.h"
+#include "base/free_memory.h"
 
 #include <fcntl.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How much memory could be taken now without the kernel ending a process for it. */
-#ifndef SHAREDMEM_FREE_MEMORY_H
-#define SHAREDMEM_FREE_MEMORY_H
+#ifndef BASE_FREE_MEMORY_H
+#define BASE_FREE_MEMORY_H
 
 #include <stdint.h>
 
