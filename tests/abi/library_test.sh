@@ -55,6 +55,9 @@ check_library() {
     # A loader has room for little more where programs load the library while they run.
     tls=$(readelf -lW "$lib/$file" | awk '$1 == "TLS" { print $6 }')
     ((${tls:-0} <= 1024)) || fail "$file has $((tls)) bytes of variables of threads, more than 1024"
+    if ! readelf -d "$lib/$file" | grep NODELETE >/dev/null; then
+        fail "$file would be taken out of memory by dlclose"
+    fi
     if readelf -d "$lib/$file" | grep TEXTREL >/dev/null; then
         fail "$file has text relocations"
     fi
