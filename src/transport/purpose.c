@@ -143,9 +143,13 @@ static void append_details(struct text *line, const char *open, const char *name
 }
 
 /* What roots count: plans, models that shoal_ddp wrapped, or contexts and calls of shoal_fully_shard, of which a model
-   may have many. */
+   may have many. A call that belongs to none of them has no root: nothing is said, also if the call of another rank
+   has one. */
 static void append_root(struct text *line, const struct purpose_key *key)
 {
+    if (key->root == 0) {
+        return;
+    }
     if (key->id == PURPOSE_PLAN || key->id == PURPOSE_PLAN_COMPARE) {
         text_add(line, " (plan %" PRIu32 " of this group)", key->root);
     } else if (key->id >= PURPOSE_DDP_WRAP && key->id <= PURPOSE_DDP_BUFFERS) {

@@ -322,6 +322,33 @@ TEST_RANKS(a_rank_that_runs_another_plan, 2)
     (void)shoal_world_close(world);
 }
 
+/* One rank calls the ops of the graph one by one. Such a call belongs to no plan, model or sharding. */
+TEST_RANKS(a_rank_that_runs_no_plan, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_plan *plan = make_plan(world, pair_text);
+    REQUIRE(plan != NULL);
+    if (self->rank == 0) {
+        shoal_tensor *inputs[RUN_MAX] = {NULL};
+        shoal_tensor *outputs[RUN_MAX] = {NULL};
+        shoal_graph *graph = run_parse(pair_text, self->n_ranks);
+        size_t n_inputs = run_inputs(graph, self->rank, inputs);
+        CHECK_STATUS(shoal_graph_run(graph, world, inputs, n_inputs, outputs, 2), SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT("node %one of plan 1");
+        CHECK_ERROR_TEXT("rank 0 called all_reduce");
+        CHECK(strstr(shoal_error_text(), "sharded") == NULL);
+        run_unref(inputs, n_inputs);
+        shoal_graph_free(graph);
+    } else {
+        CHECK_STATUS(run_once(plan, world, pair_text, 2), SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT("node %one of plan 1");
+        CHECK(strstr(shoal_error_text(), "sharded") == NULL);
+    }
+    shoal_plan_free(plan);
+    (void)shoal_world_close(world);
+}
+
 /* One rank makes its plan again, alone. */
 TEST_RANKS(a_rank_that_recompiles_alone, 2)
 {

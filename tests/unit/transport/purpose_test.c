@@ -33,6 +33,9 @@ TEST(words_and_root)
     CHECK_STRING(describe(&purpose, true), "clip_grad_norm of layers.3 (model 2 of this group)");
     purpose.id = PURPOSE_PLAN;
     CHECK_STRING(describe(&purpose, true), "node layers.3 (plan 2 of this group)");
+    /* Belongs to nothing that is counted, though the call of another rank may. */
+    purpose = (struct purpose){.id = PURPOSE_FUNCTIONAL, .words = "all_reduce"};
+    CHECK_STRING(describe(&purpose, true), "all_reduce");
 }
 
 TEST(details_are_printed)
