@@ -297,7 +297,11 @@ TEST_RANKS(both_values_are_named, 2)
         {{.add = add_fewer_units, .other_order = {0, 1, -1, 0}}, {"3 units here", "on rank 1: 2 units"}},
         {{.add = add_same, .other_options = {.forward_prefetch = 2}}, {"gathered 1 ahead", "2 ahead"}},
         {{.add = add_same, .other_options = {.reshard = SHOAL_RESHARD_NEVER}},
-         {"layer 0: options here: reshard default", "on rank 1: reshard never"}},
+         {"layer 0: options here: reshard default;", "on rank 1: reshard never"}},
+        {{.add = add_same, .other_options = {.reshard = SHOAL_RESHARD_PARTLY, .reshard_ranks = 1}},
+         {"layer 0: options here: reshard default;", "on rank 1: reshard partly over 1 ranks"}},
+        {{.add = add_same, .other_options = {.reshard_ranks = 2}},
+         {"options here: reshard default;", "on rank 1: reshard default with reshard_ranks 2"}},
         {{.add = add_same, .other_options = {.param_dtype = SHOAL_BF16}},
          {"options here: param_dtype as stored;", "on rank 1: param_dtype bf16"}},
     };
@@ -314,6 +318,7 @@ TEST_RANKS(both_values_are_named, 2)
         if (self->rank == 0) {
             CHECK_ERROR_TEXT(cases[i].words[0]);
             CHECK_ERROR_TEXT(cases[i].words[1]);
+            CHECK(strstr(shoal_error_text(), "over 0 ranks") == NULL);
         }
         shoal_fsdp_free(fsdp);
         CHECK_OK(shoal_world_close(world));

@@ -138,15 +138,28 @@ static shoal_status exchange_words(shoal_group *group, const char *mine, int ran
 
 /* Words -------------------------------------------------------------------------------------------------- */
 
+/* "partly over 2 ranks", "never"; and a number of ranks that means nothing there, because it is compared as well. */
+static void describe_reshard(const struct fsdp_unit_config *config, char *words, size_t bytes)
+{
+    struct text text = text_begin(words, bytes);
+    text_add(&text, "%s", fsdp_reshard_name(config->reshard));
+    if (config->reshard == SHOAL_RESHARD_PARTLY) {
+        text_add(&text, " over %d ranks", config->reshard_ranks);
+    } else if (config->reshard_ranks != 0) {
+        text_add(&text, " with reshard_ranks %d", config->reshard_ranks);
+    }
+}
+
 static void describe_options(const struct fsdp_unit *unit, char *words)
 {
     const struct fsdp_unit_config *config = &unit->config;
+    char reshard[48];
+    describe_reshard(config, reshard, sizeof reshard);
     (void)snprintf(words, WORDS_BYTES,
-                   "reshard %s over %d ranks, sharded %s, param_dtype %s, reduce_dtype %s, divide_factor %g, "
+                   "reshard %s, sharded %s, param_dtype %s, reduce_dtype %s, divide_factor %g, "
                    "force_sum %d, custom all-gather %d, custom reduce-scatter %d, reduce_unused %d, "
                    "SHOAL_FSDP_GATHER %s",
-                   fsdp_reshard_name(config->reshard), config->reshard_ranks,
-                   fsdp_sharded_name(config->sharded),
+                   reshard, fsdp_sharded_name(config->sharded),
                    config->param_dtype != 0 ? shoal_dtype_name(config->param_dtype) : "as stored",
                    config->reduce_dtype != 0 ? shoal_dtype_name(config->reduce_dtype) : "of the gradients",
                    config->divide_factor, config->force_sum, unit->hooks.all_gather.call != NULL,
