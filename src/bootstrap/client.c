@@ -20,6 +20,7 @@
 #include "bootstrap/card.h"
 #include "bootstrap/liveness.h"
 #include "bootstrap/request.h"
+#include "bootstrap/socket.h"
 #include "bootstrap/tcp.h"
 #include "bootstrap/watch.h"
 
@@ -205,6 +206,9 @@ shoal_status client_perform(struct client *client, int rank, struct request *req
     if (status == SHOAL_OK || (request->was_answered && !may_be_closed)) {
         client_keep(client, rank, fd);
         return status;
+    }
+    if (!socket_is_open(fd)) { /* the program has closed it, and may have the number for a file of its own */
+        return error_prefix(status, "a request to rank %d", rank);
     }
     (void)close(fd);
     if (request->was_answered || holder.was_ended) {

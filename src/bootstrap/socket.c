@@ -151,6 +151,7 @@ static enum socket_result judge(ssize_t bytes, size_t *bytes_out)
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM)) {
         return SOCKET_LATER;
     }
+    errno = bytes == 0 ? 0 : errno; /* for fail_gone */
     return SOCKET_GONE;
 }
 
@@ -239,8 +240,23 @@ shoal_status socket_await(int fd, short events, const struct socket_wait *wait, 
     return SHOAL_OK;
 }
 
-static shoal_status fail_gone(const struct socket_wait *wait)
+bool socket_is_open(int fd)
 {
+    int type;
+    socklen_t bytes = sizeof type;
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0;
+}
+
+/* Call with errno of what gave SOCKET_GONE. */
+static shoal_status fail_gone(int fd, const struct socket_wait *wait)
+{
+    if (errno == EBADF || errno == ENOTSOCK) {
+        return error_set(
+            SHOAL_ERR_SYSTEM,
+            "this process has closed descriptor %d, on which it waited for %s: the descriptor is the "
+            "library's, not the program's",
+            fd, wait->what);
+    }
     return error_set(SHOAL_ERR_PEER, "the other process closed the connection while this one waited for %s",
                      wait->what);
 }
@@ -266,7 +282,7 @@ static shoal_status send_parts(int fd, struct iovec *left, size_t n_left, const 
         size_t sent = 0;
         enum socket_result result = socket_write_now(fd, left, n_left, /*passed_fd=*/-1, &sent);
         if (result == SOCKET_GONE) {
-            return fail_gone(wait);
+            return fail_gone(fd, wait);
         }
         if (result == SOCKET_LATER) {
             TRY(socket_await(fd, POLLOUT, wait, start_ns));
@@ -311,7 +327,7 @@ static shoal_status receive_bytes(int fd, void *buffer, size_t bytes, const stru
         size_t received = 0;
         enum socket_result result = read_with_fd(fd, to, bytes, &received, fd_out);
         if (result == SOCKET_GONE) {
-            return fail_gone(wait);
+            return fail_gone(fd, wait);
         }
         if (result == SOCKET_LATER) {
             TRY(socket_await(fd, POLLIN, wait, start_ns));

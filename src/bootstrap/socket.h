@@ -70,12 +70,15 @@ shoal_status socket_connect(const char *name, int *fd_out);
 /* socket_connect that also says which: *is_busy_out is true if somebody listens, and too many connections wait. */
 shoal_status socket_try_connect(const char *name, int *fd_out, bool *is_busy_out);
 
+/* Whether the descriptor is a socket. False for one that the program has closed, or reused for a file since. */
+bool socket_is_open(int fd);
+
 /* The process at the other end; 0 when unknown. */
 int socket_peer_pid(int fd);
 
 /*
  * Send and receive whole frames. SHOAL_ERR_PEER when the other end is gone; SHOAL_ERR_SYSTEM when what arrives is not a
- * frame. After any failure the socket can no longer be used.
+ * frame, or when this process has closed the descriptor. After any failure the socket can no longer be used.
  */
 shoal_status socket_send_frame(int fd, uint32_t op, const struct iovec *parts, size_t n_parts,
                                const struct socket_wait *wait);

@@ -2,6 +2,7 @@
 /* The store: what its calls mean, waiting, several threads and ranks at once, bad arguments, bad clients. */
 #include "shoal/store.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 #include "base/clock.h"
 #include "bootstrap/answers.h"
+#include "bootstrap/client.h"
 #include "bootstrap/requests.h"
 #include "comm/world.h"
 #include "fixtures/world_segment.h"
@@ -366,6 +368,36 @@ TEST_RANKS(segments_are_the_same_for_all, 3)
                  SHOAL_ERR_NO_MEMORY);
     CHECK_ERROR_TEXT("GiB are free");
     CHECK_STATUS(world_open_segment(world, 0, "none", 0, clock_deadline_after(20), &huge), SHOAL_ERR_INVALID);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Descriptors that the program closes ------------------------------------------------------------------- */
+
+/* The connection of the next request is a descriptor that is closed, or that has become one of the program's files. */
+static void use_after_close(shoal_world *world, bool is_reused)
+{
+    char value[8];
+    size_t bytes = 0;
+    char text[96];
+    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    REQUIRE(fd >= 0);
+    (void)(is_reused ? 0 : close(fd));
+    client_keep(world->client, 0, fd);
+    CHECK_STATUS(shoal_store_get(shoal_world_store(world), "key", value, sizeof value, 5, &bytes),
+                 SHOAL_ERR_SYSTEM);
+    (void)snprintf(text, sizeof text, "a request to rank 0: this process has closed descriptor %d", fd);
+    CHECK_ERROR_TEXT(text);
+    CHECK(strstr(shoal_error_text(), "has ended") == NULL);
+    CHECK(!is_reused || close(fd) == 0);                                /* the library has left it alone */
+    CHECK_OK(shoal_store_set(shoal_world_store(world), "key", "x", 1)); /* on another connection */
+}
+
+TEST(descriptors_that_the_program_has_closed)
+{
+    shoal_world *world = open_alone();
+    REQUIRE(world != NULL);
+    use_after_close(world, /*is_reused=*/false);
+    use_after_close(world, /*is_reused=*/true);
     CHECK_OK(shoal_world_close(world));
 }
 
