@@ -571,6 +571,11 @@ static void answer_give_up(struct server *server, struct connection *connection,
     char why[ERROR_TEXT_BYTES];
     (void)snprintf(why, sizeof why, "%.*s", (int)(fields[1].n_bytes < sizeof why ? fields[1].n_bytes : 0),
                    fields[1].bytes);
+    struct strangers_rejected rejected = strangers_get_rejected(server->strangers);
+    char from[ADDRESS_TEXT_BYTES];
+    bool is_known = address_is_known(&rejected.from);
+    meeting_note_rejected(server->meeting, rejected.count,
+                          is_known ? address_host(&rejected.from, from) : "the network", rejected.why);
     meeting_lose(server->meeting, connection->joined_rank, (shoal_status)fields[0].number, why);
     end_meeting(server);
 }

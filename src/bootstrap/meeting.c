@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rank_list.h"
+#include "base/text.h"
 
 enum place {
     PLACE_EMPTY = 0,
@@ -210,6 +211,16 @@ static bool is_late(void *context, int rank)
     return meeting->places[rank] == PLACE_CAME;
 }
 
+void meeting_note_rejected(struct meeting *meeting, size_t count, const char *from, const char *why)
+{
+    struct text text = text_begin(meeting->rejected, sizeof meeting->rejected);
+    if (count == 1) {
+        text_add(&text, "; a connection from %s was rejected: %s", from, why);
+    } else if (count > 1) {
+        text_add(&text, "; %zu connections were rejected, the last from %s: %s", count, from, why);
+    }
+}
+
 void meeting_lose(struct meeting *meeting, int rank, shoal_status status, const char *why)
 {
     if (meeting->failure != SHOAL_OK || meeting_is_complete(meeting)) {
@@ -232,5 +243,6 @@ void meeting_lose(struct meeting *meeting, int rank, shoal_status status, const 
         size_t used = strlen(text);
         (void)snprintf(text + used, sizeof text - used, "; %s arrived, but did not finish start-up", late);
     }
-    (void)fail(meeting, error_set(SHOAL_ERR_TIMEOUT, "start-up: rank %d %s%s", rank, why, text));
+    (void)fail(meeting, error_set(SHOAL_ERR_TIMEOUT, "start-up: rank %d %s%s%s", rank, why, text,
+                                  n_missing > 0 ? meeting->rejected : ""));
 }

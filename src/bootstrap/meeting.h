@@ -27,8 +27,9 @@ struct meeting {
     char crossing_why[MEETING_WHY_BYTES];
     int n_ranks;
     int n_ready;
-    struct card host;     /* rank 0's, with which the others are compared */
-    shoal_status failure; /* the first; SHOAL_OK while all is well */
+    struct card host;                 /* rank 0's, with which the others are compared */
+    char rejected[MEETING_WHY_BYTES]; /* who came and was rejected; "": nobody */
+    shoal_status failure;             /* the first; SHOAL_OK while all is well */
     char text[ERROR_TEXT_BYTES];
 };
 
@@ -48,6 +49,9 @@ bool meeting_may_be_elsewhere(const struct meeting *meeting, int rank, int tried
  * cards[rank].leader becomes the next rank that may be on its host, or the rank itself.
  */
 bool meeting_is_elsewhere(struct meeting *meeting, int rank, int tried);
+/* Notes that clients came and were rejected before they could say which rank they are: `count` of them, and from where
+   and why the last one. Ranks that are missed may be among them. */
+void meeting_note_rejected(struct meeting *meeting, size_t count, const char *from, const char *why);
 /* Fails the meeting because a rank's connection has ended, or because the rank gives up. `why` may be empty. */
 void meeting_lose(struct meeting *meeting, int rank, shoal_status status, const char *why);
 

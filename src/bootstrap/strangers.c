@@ -44,6 +44,7 @@ struct strangers {
     struct stranger places[STRANGERS_MOST];
     size_t n_strangers;
     int64_t deaf_until_ns;
+    struct strangers_rejected rejected;
 };
 
 struct strangers *strangers_create(void)
@@ -201,6 +202,23 @@ static bool accept_one(struct strangers *strangers, enum door door)
     return true;
 }
 
+static void note_rejected(struct strangers *strangers, int fd, const char *why)
+{
+    struct sockaddr_storage system = {.ss_family = AF_UNSPEC};
+    socklen_t bytes = sizeof system;
+    char from[ADDRESS_TEXT_BYTES];
+    bool is_known = getpeername(fd, (struct sockaddr *)&system, &bytes) == 0;
+    strangers->rejected = (struct strangers_rejected){
+        .count = strangers->rejected.count + 1, .from = address_from_system(&system), .why = why};
+    LOG(SHOAL_LOG_WARN, "a connection from %s was rejected: %s",
+        is_known ? address_host(&strangers->rejected.from, from) : "the network", why);
+}
+
+struct strangers_rejected strangers_get_rejected(const struct strangers *strangers)
+{
+    return strangers ? strangers->rejected : (struct strangers_rejected){.count = 0};
+}
+
 /* Checks a complete hello. */
 static void judge(struct strangers *strangers, struct stranger *stranger,
                   void (*admit)(void *context, int fd), void *context)
@@ -214,10 +232,12 @@ static void judge(struct strangers *strangers, struct stranger *stranger,
         admit(context, fd);
         return;
     }
-    LOG(SHOAL_LOG_WARN, "a connection from the network was rejected: %s",
-        welcome.verdict == HELLO_WRONG_TOKEN ? "it does not have the token of this job"
-        : is_told                            ? "it has another version of the library, or another byte order"
-                                             : "it was closed");
+    if (welcome.verdict == HELLO_WRONG_TOKEN) {
+        note_rejected(strangers, stranger->fd, "it does not have the token of this job");
+    } else if (is_told) {
+        note_rejected(strangers, stranger->fd,
+                      "it has another version of the library, or another byte order");
+    }
     turn_away(strangers, stranger);
 }
 

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bootstrap/address.h"
 #include "bootstrap/proof.h"
 #include "shoal/status.h"
 
@@ -38,6 +39,15 @@ void strangers_open_door(struct strangers *strangers, enum door door, int listen
 void strangers_close_door(struct strangers *strangers, enum door door);
 /* Closes a door from another thread: the server's thread closes the listener when it notices. */
 void strangers_shut_door(struct strangers *strangers, enum door door);
+
+/* Connections that said a complete hello and were rejected, since the beginning. */
+struct strangers_rejected {
+    size_t count;
+    struct address from; /* of the last; its port says nothing */
+    const char *why;     /* of the last: "it does not have the token of this job" */
+};
+/* All zeros: nobody was. */
+struct strangers_rejected strangers_get_rejected(const struct strangers *strangers);
 
 /* Fills `polled`, which has room for STRANGERS_POLLED. Returns how many entries it has. */
 size_t strangers_list(struct strangers *strangers, struct pollfd *polled);

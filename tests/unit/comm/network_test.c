@@ -407,6 +407,28 @@ TEST_PROCESSES(strangers_are_turned_away_and_hold_up_nobody, 3)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* Rank 2 has another token. All are told why the job does not begin, and from where the rank came. */
+TEST_PROCESSES(a_wrong_token_is_told_to_all, 3)
+{
+    struct board *board = self->shared;
+    int port = share_port(self);
+    shoal_world *world = NULL;
+    set_place(self->rank, self->n_ranks, port, self->rank == 2 ? "another secret" : "a secret");
+    if (self->rank == 2) {
+        CHECK_STATUS(open_by_environment(20, &world), SHOAL_ERR_INVALID);
+        CHECK_ERROR_TEXT("has another token than this rank");
+        atomic_store(&board->has_been_there, 1);
+        return;
+    }
+    if (self->rank == 1) {
+        await_word(&board->has_been_there);
+    }
+    CHECK_STATUS(open_by_environment(self->rank == 1 ? 0.5 : 20, &world), SHOAL_ERR_TIMEOUT);
+    CHECK_ERROR_TEXT(
+        "; rank 2 did not arrive; a connection from 127.0.0.1 was rejected: it does not have the token of "
+        "this job");
+}
+
 /* Something else listens where rank 0 should: a client names it. */
 static void serve_once(int port, const void *bytes, size_t n_bytes)
 {
