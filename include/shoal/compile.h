@@ -267,7 +267,8 @@ typedef struct shoal_plan shoal_plan;
  * with that one, directly or through others.
  *
  * Before any memory is taken, the log says how much it will be (level info), and it is compared with what is free:
- * SHOAL_ERR_NO_MEMORY has the sizes of all parts and names the largest buffers.
+ * SHOAL_ERR_NO_MEMORY has the sizes of all parts and names the largest buffers. Each rank compares its own plan; what
+ * several ranks of a machine take together can be limited by max_bytes.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *graph, shoal_world *world,
                                                           const shoal_compile_options *options,
