@@ -8,6 +8,7 @@
  *     block       the lane and the memory that gradients live in, and replacing both after a failure
  *     ddp         the struct, and how long it lives
  *     purpose     what ranks compare of all these calls
+ *     reached     looks for parameters that get gradients and are not wrapped
  *     reduction   the reduction of buckets, and the end of a module's backward pass
  *     pass        the end of a backward pass that has reached several modules
  *     backward    the beginning of a backward pass, and the hooks on leaves

@@ -21,8 +21,4 @@
    capture this is not part of the graph. */
 shoal_status ddp_follow(struct ddp *ddp);
 
-/* Call at the end of a backward pass that is reduced, before anything of it is used. SHOAL_ERR_STATE if it has reached a
-   parameter of the tree that is not wrapped: the gradient of this rank would stay alone. */
-shoal_status ddp_check_reached(struct ddp *ddp);
-
 #endif

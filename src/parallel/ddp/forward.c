@@ -11,6 +11,7 @@
 #include "parallel/ddp/capture.h"
 #include "parallel/ddp/follow.h"
 #include "parallel/ddp/order.h"
+#include "parallel/ddp/reached.h"
 #include "shoal/autograd.h"
 #include "tensor/scope.h"
 
