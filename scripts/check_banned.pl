@@ -24,7 +24,7 @@ my @rules = (
         qr/\b(?:printf|fprintf|dprintf|vprintf|vfprintf|vdprintf|puts|fputs|putchar|fputc|perror)\s*\(/,
         'the library never prints' ],
     [ qr{^src/}, undef, qr/\b(?:exit|_exit|_Exit|quick_exit|abort|raise)\s*\(/, 'the library never ends the process' ],
-    [ qr{^src/}, qr{^src/base/wait\.c$},
+    [ qr{^src/}, qr{^src/base/(?:os/)?wait\.c$},
         qr/(?<!->)\b(?:sched_yield|pthread_yield|thrd_yield|thrd_sleep|sleep|usleep|nanosleep|clock_nanosleep|pause|_mm_pause|__builtin_ia32_pause|__yield)\s*\(/,
         'waiting is done by base/wait.h' ],
     [ qr{^src/(?!transport/)}, qr{^src/base/os/},

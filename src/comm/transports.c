@@ -155,16 +155,24 @@ static void number_hosts(struct transports *transports, const struct card *cards
     transports->world.n_hosts = n_hosts;
 }
 
-/* Counts the ranks of this host. Until now all ranks counted as being on it. */
-static void count_local_ranks(struct transports *transports)
+/* Decides by the ranks of this host whether this one may spin. Until now all ranks counted as being on it. */
+static shoal_status count_local_ranks(struct transports *transports, const struct card *cards)
 {
     const struct transport_world *world = &transports->world;
+    int32_t *processes = mem_alloc_zeroed((size_t)world->n_ranks, sizeof *processes);
+    if (!processes) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
     int n_local = 0;
     for (int rank = 0; rank < world->n_ranks; rank++) {
-        n_local += world->hosts[rank] == world->hosts[world->rank];
+        if (world->hosts[rank] == world->hosts[world->rank]) {
+            processes[n_local++] = cards[rank].pid;
+        }
     }
-    transports->owner->may_spin = processors_suffice(n_local);
+    transports->owner->may_spin = processors_suffice_beside(processes, n_local);
     transports->world.may_spin = transports->owner->may_spin;
+    mem_free(processes);
+    return SHOAL_OK;
 }
 
 static shoal_status add_candidate(struct transports *transports, const struct transport *transport,
@@ -269,7 +277,7 @@ shoal_status transports_open(struct transports *transports, const struct card *c
 {
     const struct transport *asked = transports->owner->transport;
     number_hosts(transports, cards);
-    count_local_ranks(transports);
+    TRY(count_local_ranks(transports, cards));
     if (transports->world.n_hosts > 1 && address_is_known(&cards[transports->world.rank].address)) {
         transports->world.address = address_host(&cards[transports->world.rank].address, transports->address);
     }

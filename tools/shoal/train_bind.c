@@ -40,7 +40,7 @@ static void find_place(const struct train_job *job, struct place *place)
         (void)close(fd);
     }
     const size_t n_words = sizeof place->allowed.words / sizeof place->allowed.words[0];
-    if (n_bytes <= 0 || os_get_processors(place->allowed.words, n_words) != 0) {
+    if (n_bytes <= 0 || os_get_processors(0, place->allowed.words, n_words) != 0) {
         place->allowed = (struct cores_set){{0}};
     }
 }

@@ -33,10 +33,10 @@ int os_n_processors(void)
     return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : INT_MAX;
 }
 
-int os_get_processors(uint64_t *words, size_t n_words)
+int os_get_processors(int64_t thread, uint64_t *words, size_t n_words)
 {
     cpu_set_t allowed;
-    if (os_fault("processors") || sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+    if (os_fault("processors") || sched_getaffinity((pid_t)thread, sizeof allowed, &allowed) != 0) {
         return -1;
     }
     memset(words, 0, n_words * sizeof words[0]);
@@ -44,6 +44,11 @@ int os_get_processors(uint64_t *words, size_t n_words)
         words[i / 64] |= (uint64_t)(CPU_ISSET(i, &allowed) != 0) << (i % 64);
     }
     return 0;
+}
+
+int os_processor(void)
+{
+    return sched_getcpu();
 }
 
 int os_set_processors(int64_t thread, const uint64_t *words, size_t n_words)

@@ -53,6 +53,8 @@ bool os_is_byte_locked(int fd, int64_t byte);
  */
 int os_sleep_on_word(_Atomic uint32_t *word, uint32_t value, int64_t until_ns, bool is_shared);
 void os_wake_all(_Atomic uint32_t *word, bool is_shared);
+/* Lets another thread that can run on this processor have it; returns at once if there is none. */
+void os_yield(void);
 
 /* A descriptor that can be polled for input once it was set. */
 int os_event(void);
@@ -89,8 +91,10 @@ bool os_random(void *bytes, size_t n_bytes);
 
 /* Processors that the thread may use; INT_MAX: more than the system can count. */
 int os_n_processors(void);
-/* The same, as bits; processors beyond them are left out. */
-int os_get_processors(uint64_t *words, size_t n_words);
+/* The same of any thread, as bits; processors beyond them are left out. 0: the calling thread; ESRCH: there is none. */
+int os_get_processors(int64_t thread, uint64_t *words, size_t n_words);
+/* The processor that runs the thread now; -1: the system does not say. */
+int os_processor(void);
 /* The only processors that a thread of this process may use; ESRCH: it has ended. */
 int os_set_processors(int64_t thread, const uint64_t *words, size_t n_words);
 

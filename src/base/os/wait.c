@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -30,6 +31,11 @@ void os_wake_all(_Atomic uint32_t *word, bool is_shared)
 {
     /* Fails only for an address that is no memory, which the caller has just written to. */
     (void)syscall(SYS_futex, word, FUTEX_WAKE | (is_shared ? 0 : FUTEX_PRIVATE_FLAG), INT_MAX, NULL, NULL, 0);
+}
+
+void os_yield(void)
+{
+    (void)sched_yield(); /* never fails on Linux */
 }
 
 int os_event(void)

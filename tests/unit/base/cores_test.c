@@ -111,7 +111,7 @@ TEST(the_system_tells_of_cores)
     struct cores_set allowed;
     struct cores_set share;
     struct cores_set all = {{0}};
-    REQUIRE(os_get_processors(allowed.words, N_WORDS) == 0);
+    REQUIRE(os_get_processors(0, allowed.words, N_WORDS) == 0);
     CHECK_INT(cores_set_count(&allowed), os_n_processors());
     int n_parts = cores_divide(&allowed, cores_ask_system, NULL, 0, 2, 1, &share) ? 2 : 1;
     for (int i = 0; i < n_parts; i++) {
@@ -130,14 +130,14 @@ TEST(a_thread_keeps_to_its_processors)
     struct cores_set one = {{0}};
     struct cores_set now;
     int first = 0;
-    REQUIRE(os_get_processors(before.words, N_WORDS) == 0);
+    REQUIRE(os_get_processors(0, before.words, N_WORDS) == 0);
     while (!cores_set_has(&before, first)) {
         first++;
     }
     cores_set_add(&one, first);
     REQUIRE(os_set_processors(0, one.words, N_WORDS) == 0);
     CHECK_INT(os_n_processors(), 1);
-    REQUIRE(os_get_processors(now.words, N_WORDS) == 0);
+    REQUIRE(os_get_processors(0, now.words, N_WORDS) == 0);
     CHECK(memcmp(&now, &one, sizeof one) == 0);
     REQUIRE(os_set_processors(0, before.words, N_WORDS) == 0);
     CHECK_INT(os_n_processors(), cores_set_count(&before));
