@@ -1,6 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for a 32-bit word to change: a few microseconds of spinning where that can help, then the futex.
+ * Waiting for a 32-bit word to change: awake for a while where that can help, then asleep on the futex.
+ *
+ * How long a thread stays awake decides more than the time of one wake-up. The scheduler sees only threads that want to
+ * run. Two ranks that hand a word to and fro and sleep in between are never both runnable: one processor is enough for
+ * them, so once they have met on one (another program has started, or keeps the other processor busy) they stay there,
+ * and every exchange costs a wake-up and a switch, 10 us instead of 1. Ranks that stay awake are two runnable threads,
+ * which the scheduler moves apart as soon as a processor is free.
+ *
+ * So a thread that may spin, because its host has no more ranks than processors, waits in three steps:
+ *
+ *   1. It spins for up to AWAKE_NS. If the other side last waited on the same processor, it yields instead: the other
+ *      side can run only if this thread lets it.
+ *   2. It stays awake for as long as it has credit, and yields now and then to whoever else wants the processor. This
+ *      outlasts the time that the other side is kept off its processor by another program. Sleeping then would make
+ *      this processor idle, and the scheduler would bring the other side here: both would be on one processor again.
+ *   3. It sleeps.
+ *
+ * Credit bounds what step 2 costs. A wait of at most SHORT_NS earns EARNED_NS, and staying awake in step 2 takes what it
+ * lasts; there is never more than CREDIT_NS. So a thread that exchanges small messages all the time can outlast a time
+ * slice of another program, while one that waits for computation of its peers, which takes milliseconds, has nothing to
+ * spend and sleeps after AWAKE_NS. Over any time, processor time in step 2 is at most EARNED_NS for each short wait.
+ *
+ * Background threads (wait_set_background) only make step 1, and that only while processors are free. Threads with
+ * something to do meanwhile (wait_set_meanwhile) leave out step 2.
+ *
+ * Where no processor is free, because another program keeps one busy, the scheduler has no reason to move ranks apart
+ * that share one. A rank that finds this again and again moves by itself (neighbours.h).
  *
  * No wake-up is lost: the kernel compares the word with the expected value and goes to sleep in one step, and
  * the other side changes the word before it wakes. Every return from the kernel, for whatever reason, leads
@@ -9,19 +35,32 @@
 #include "base/wait.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/neighbours.h"
 #include "base/os/os.h"
 #include "base/processors.h"
 
-/* About what a futex wake and a switch to the woken thread cost: spinning longer cannot win. */
+/* For waits inside of a process, where the other side is a thread beside this one: about what a futex wake costs. */
 #define SPIN_NS 4000
-/* Reads between two looks at the clock, which costs about as much as they do. */
+/* For waits between ranks. It is longer than a wake-up takes: ranks that run the same program arrive close together, and
+   both a sleep and a wake-up cost the fast path of the next operation its warm caches. */
+#define AWAKE_NS 50000
+/* Longer than the time slices of Linux, which are up to 4 ms at 250 ticks a second. */
+#define CREDIT_NS 5000000
+#define EARNED_NS 5000
+/* Ten times what an exchange by sleeps takes, so that these earn credit, too. */
+#define SHORT_NS 100000
+/* A rank moves away from its peer when they have met so often, and not more often than this. Moving takes some tens of
+   microseconds. */
+#define MOVE_TURNS 32
+#define MOVE_NS 4000000
+#define MOVE_CREDIT_NS 100000
+/* Reads between two looks at the clock, which costs about as much as they do, and between two yields. */
 #define SPIN_READS 16
 /* Reads before the first pause. */
 #define SPIN_FIRST_READS 32
@@ -59,12 +98,24 @@ static bool has_changed(_Atomic uint32_t *word, uint32_t value)
     return atomic_load_explicit(word, memory_order_acquire) != value;
 }
 
+/* Reads some times, with pauses: true as soon as the word has changed. */
+static bool has_changed_soon(_Atomic uint32_t *word, uint32_t value)
+{
+    for (int i = 0; i < SPIN_READS; i++) {
+        relax_cpu();
+        if (has_changed(word, value)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool wait_spin_while_equal_for(_Atomic uint32_t *word, uint32_t value, int64_t spin_ns)
 {
     if (has_changed(word, value)) {
         return true;
     }
-    if (spin_ns <= 0 || !has_several_cpus()) {
+    if (spin_ns <= 0) {
         return false;
     }
     /* What comes within some tens of nanoseconds is not kept waiting by a clock or a pause. */
@@ -75,11 +126,8 @@ bool wait_spin_while_equal_for(_Atomic uint32_t *word, uint32_t value, int64_t s
     }
     int64_t end_ns = clock_now_ns() + spin_ns;
     do {
-        for (int i = 0; i < SPIN_READS; i++) {
-            relax_cpu();
-            if (has_changed(word, value)) {
-                return true;
-            }
+        if (has_changed_soon(word, value)) {
+            return true;
         }
     } while (clock_now_ns() < end_ns);
     return false;
@@ -87,7 +135,7 @@ bool wait_spin_while_equal_for(_Atomic uint32_t *word, uint32_t value, int64_t s
 
 bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value)
 {
-    return wait_spin_while_equal_for(word, value, SPIN_NS);
+    return wait_spin_while_equal_for(word, value, has_several_cpus() ? SPIN_NS : 0);
 }
 
 static _Thread_local bool is_background;
@@ -130,6 +178,88 @@ static bool do_meanwhile(void)
     meanwhile.function(meanwhile.context);
     meanwhile.is_inside = false;
     return true;
+}
+
+/* Staying awake ---------------------------------------------------------------------------------------- */
+
+/* How long this thread may stay awake beyond AWAKE_NS. */
+static _Thread_local int64_t credit_ns;
+/* How often in a row this thread has found the other side on its processor, and when it last moved for that. */
+static _Thread_local int n_shared;
+static _Thread_local int64_t moved_ns;
+
+struct wait_awake wait_awake_begin(const struct wait_options *options)
+{
+    return (struct wait_awake){.options = options, .may_spin = options->may_spin && wait_should_spin()};
+}
+
+/* Whether the other side needs this processor. A rank that has been on one with its peer for a while moves away; only
+   the one with the higher number, so that they do not move together. */
+static bool is_peer_here(const struct wait_awake *awake)
+{
+    const struct neighbours *neighbours = awake->options->neighbours;
+    if (!neighbours || !neighbours_meet(neighbours)) {
+        n_shared = 0;
+        return false;
+    }
+    n_shared++;
+    bool may_move = !is_background && neighbours->rank > neighbours->peer && credit_ns > MOVE_CREDIT_NS &&
+                    n_shared > MOVE_TURNS && awake->now_ns - moved_ns > MOVE_NS;
+    if (may_move) {
+        moved_ns = awake->now_ns;
+        n_shared = 0;
+        return !neighbours_move_apart(neighbours);
+    }
+    return true;
+}
+
+static void look_at_clock(struct wait_awake *awake)
+{
+    awake->now_ns = clock_now_ns();
+    if (awake->begin_ns == 0) {
+        int64_t deadline_ns = awake->options->deadline_ns;
+        bool has_credit = !is_background && !meanwhile.function;
+        awake->begin_ns = awake->now_ns;
+        awake->spin_end_ns = awake->now_ns + AWAKE_NS;
+        awake->end_ns = awake->spin_end_ns + (has_credit ? credit_ns : 0);
+        awake->end_ns = deadline_ns < awake->end_ns ? deadline_ns : awake->end_ns;
+    }
+}
+
+bool wait_stay_awake(struct wait_awake *awake, _Atomic uint32_t *word, uint32_t value)
+{
+    for (int i = 0; awake->may_spin && i < SPIN_FIRST_READS; i++) {
+        if (has_changed(word, value)) {
+            return true;
+        }
+    }
+    if (!awake->may_spin) {
+        return has_changed(word, value);
+    }
+    look_at_clock(awake);
+    while (awake->now_ns < awake->end_ns) {
+        if (is_peer_here(awake) || awake->now_ns >= awake->spin_end_ns) {
+            os_yield();
+        }
+        if (has_changed_soon(word, value)) {
+            return true;
+        }
+        look_at_clock(awake);
+    }
+    awake->may_spin = false;
+    return has_changed(word, value);
+}
+
+void wait_awake_end(struct wait_awake *awake)
+{
+    /* Without a look at the clock the wait was short, or the thread might not spin. A thread that has slept has not
+       looked since. */
+    int64_t begin_ns = awake->begin_ns;
+    int64_t awake_ns = begin_ns ? awake->now_ns - awake->spin_end_ns : 0;
+    int64_t end_ns = begin_ns && !awake->may_spin ? clock_now_ns() : awake->now_ns;
+    credit_ns -= awake_ns > 0 ? awake_ns : 0;
+    credit_ns += end_ns - begin_ns <= SHORT_NS ? EARNED_NS : 0;
+    credit_ns = credit_ns < 0 ? 0 : credit_ns > CREDIT_NS ? CREDIT_NS : credit_ns;
 }
 
 static void sleep_ns(int64_t ns)
@@ -203,7 +333,7 @@ shoal_status wait_while_equal(_Atomic uint32_t *word, uint32_t value, const stru
 
 void wait_yield(void)
 {
-    (void)sched_yield();
+    os_yield();
 }
 
 void wait_wake_all(_Atomic uint32_t *word, bool is_shared)

@@ -13,6 +13,8 @@
 
 #include "shoal/status.h"
 
+struct neighbours;
+
 struct wait_options {
     int64_t deadline_ns; /* absolute (base/clock.h) */
     bool is_shared;      /* the word lies in memory shared between processes */
@@ -22,6 +24,8 @@ struct wait_options {
     shoal_status (*liveness)(void *context);
     void *liveness_context;
     const char *what; /* for the error text: "waited 2.0 s for <what>" */
+    /* Optional: the ranks of the word's memory, and on which processors they wait. */
+    const struct neighbours *neighbours;
 };
 
 #define WAIT_LIVENESS_NS 100000000 /* 100 ms */
@@ -38,8 +42,32 @@ shoal_status wait_while_equal(_Atomic uint32_t *word, uint32_t value, const stru
  */
 bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value);
 
-/* The same for as long as the caller says; 0 or less only looks. */
+/* The same for as long as the caller says, on any number of processors; 0 or less only looks. */
 bool wait_spin_while_equal_for(_Atomic uint32_t *word, uint32_t value, int64_t spin_ns);
+
+/*
+ * The part of a wait before sleeping, for callers that announce a sleeper before they sleep (sharedmem/flag.c). What it
+ * does, and for how long, is said in wait.c. One wait may look at several values of its word:
+ *
+ *   struct wait_awake awake = wait_awake_begin(&options);
+ *   while the word does not say what the caller waits for:
+ *       if (!wait_stay_awake(&awake, word, value)) announce a sleeper, and sleep
+ *   wait_awake_end(&awake);
+ */
+struct wait_awake {
+    const struct wait_options *options;
+    bool may_spin;
+    int64_t begin_ns; /* 0: the clock has not been read yet */
+    int64_t now_ns;   /* the last look at the clock */
+    int64_t spin_end_ns;
+    int64_t end_ns;
+};
+
+struct wait_awake wait_awake_begin(const struct wait_options *options);
+/* True with acquire order once *word != value; false when the thread should sleep. */
+bool wait_stay_awake(struct wait_awake *awake, _Atomic uint32_t *word, uint32_t value);
+/* The wait is over. The thread remembers how long it took. */
+void wait_awake_end(struct wait_awake *awake);
 
 /*
  * Says that the calling thread works beside threads that compute. For the rest of its life it spins only while

@@ -2,44 +2,7 @@
 /* Waiting for a flag, and waking those who do: docs/design/flags.md. */
 #include "sharedmem/flag.h"
 
-#include "base/clock.h"
 #include "base/wait.h"
-
-/*
- * The longest spin. It is longer than a wake-up takes: ranks that run the same program arrive close together, and both
- * a sleep and a wake-up cost the fast path of the next operation its warm caches.
- */
-#define SPIN_MOST_NS 50000
-#define SPIN_LEAST_NS 1000
-/* A sleep shorter than this, after a spin in vain, means that the other side was waiting for this processor. */
-#define SLEEP_SHORT_NS 20000
-/* Every so many waits a thread that spins little tries again whether spinning helps. */
-#define PROBE_WAITS 64
-
-/*
- * How long this thread spins. Spinning takes a processor from a peer that may need it, and what else runs on the
- * machine is unknown. So the time is adapted to how earlier waits went.
- */
-static _Thread_local int64_t spin_ns = SPIN_MOST_NS;
-static _Thread_local unsigned n_waits;
-
-static int64_t choose_spin(void)
-{
-    n_waits++;
-    return n_waits % PROBE_WAITS == 0 ? SPIN_MOST_NS : spin_ns;
-}
-
-static void learn_from_spin(void)
-{
-    spin_ns = spin_ns * 2 < SPIN_MOST_NS ? spin_ns * 2 : SPIN_MOST_NS;
-}
-
-static void learn_from_sleep(int64_t slept_ns)
-{
-    if (slept_ns < SLEEP_SHORT_NS) {
-        spin_ns = spin_ns / 4 > SPIN_LEAST_NS ? spin_ns / 4 : SPIN_LEAST_NS;
-    }
-}
 
 void flag_wake(_Atomic uint32_t *flag)
 {
@@ -60,34 +23,19 @@ shoal_status flag_wait(_Atomic uint32_t *flag, uint32_t target, const struct wai
     struct wait_options asleep = *options;
     asleep.is_shared = true;
     asleep.may_spin = false;
-    bool may_spin = options->may_spin && wait_should_spin();
-    bool has_spun_in_vain = false;
-    for (;;) {
+    struct wait_awake awake = wait_awake_begin(options);
+    shoal_status status = SHOAL_OK;
+    while (status == SHOAL_OK) {
         /* Acquire: pairs with the exchange in flag_set. */
         uint32_t word = atomic_load_explicit(flag, memory_order_acquire);
         if (flag_is_past(word >> 1, target)) {
-            return SHOAL_OK;
+            break;
         }
-        if (may_spin) {
-            /* A change that is not yet enough is a sign of life, worth spinning on. */
-            may_spin = wait_spin_while_equal_for(flag, word, choose_spin());
-            has_spun_in_vain = !may_spin;
-            if (may_spin) {
-                learn_from_spin();
-            }
-            continue;
-        }
-        if (!announce_sleeper(flag, word)) {
-            continue;
-        }
-        int64_t start_ns = clock_now_ns();
-        shoal_status status = wait_while_equal(flag, word | 1, &asleep);
-        if (status != SHOAL_OK) {
-            return status;
-        }
-        if (has_spun_in_vain) {
-            learn_from_sleep(clock_now_ns() - start_ns);
-            has_spun_in_vain = false;
+        /* A change that is not yet enough is a sign of life, worth staying awake for. */
+        if (!wait_stay_awake(&awake, flag, word) && announce_sleeper(flag, word)) {
+            status = wait_while_equal(flag, word | 1, &asleep);
         }
     }
+    wait_awake_end(&awake);
+    return status;
 }

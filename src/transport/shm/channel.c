@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fail_point.h"
+#include "base/neighbours.h"
 #include "base/try.h"
 #include "base/wait.h"
 #include "sharedmem/segment.h"
@@ -160,6 +161,11 @@ shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters
         return SHOAL_OK;
     }
     struct liveness liveness = {.channel = channel, .counters = counters, .target = target};
+    struct neighbours neighbours = {.first = &shm_peer(channel, 0)->processor,
+                                    .stride = sizeof(struct shm_rank),
+                                    .n_ranks = channel->n_ranks,
+                                    .rank = channel->rank,
+                                    .peer = peer};
     struct wait_options options = {
         .deadline_ns = until_ns,
         .is_shared = true,
@@ -167,6 +173,7 @@ shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters
         .liveness = look_around,
         .liveness_context = &liveness,
         .what = "a peer",
+        .neighbours = &neighbours,
     };
     return flag_wait(flag, target, &options);
 }

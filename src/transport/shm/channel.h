@@ -59,9 +59,10 @@ struct shm_rank {
         SHM_LINE) _Atomic uint32_t done; /* collectives whose slots this rank has read for the last time */
     _Alignas(
         SHM_LINE) _Atomic uint32_t wrote; /* direct and window collectives that this rank is through with */
-    _Alignas(SHM_LINE) _Atomic uint32_t filled;  /* rounds whose data lies in this rank's half */
-    _Alignas(SHM_LINE) _Atomic uint32_t reduced; /* rounds whose part this rank has reduced */
-    _Alignas(SHM_LINE) _Atomic uint32_t taken;   /* rounds of which this rank has read everything */
+    _Alignas(SHM_LINE) _Atomic uint32_t filled;    /* rounds whose data lies in this rank's half */
+    _Alignas(SHM_LINE) _Atomic uint32_t reduced;   /* rounds whose part this rank has reduced */
+    _Alignas(SHM_LINE) _Atomic uint32_t taken;     /* rounds of which this rank has read everything */
+    _Alignas(SHM_LINE) _Atomic uint32_t processor; /* no counter: where this rank last waited (base/wait.h) */
     struct shm_slot slots[SHM_SLOTS];
 };
 

@@ -5,7 +5,10 @@
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/error.h"
+#include "base/neighbours.h"
+#include "base/os/os.h"
 #include "base/wait.h"
 #include "harness/test.h"
 
@@ -119,4 +122,75 @@ TEST_RANKS(all_sleepers_wake, 6)
         }
         test_barrier(self);
     }
+}
+
+/* Staying awake ------------------------------------------------------------------------------------------ */
+
+#define N_WORDS (sizeof((struct cores_set *)NULL)->words / sizeof(uint64_t))
+#define FEW_TURNS 1000
+
+struct shared_turns {
+    _Alignas(128) _Atomic uint32_t flags[2];
+    _Alignas(128) _Atomic uint32_t processors[2];
+    _Alignas(128) _Atomic uint32_t n_sleeps;
+};
+
+/* Counts a rank that sleeps on the flag, and raises it. */
+static void raise_and_count(struct shared_turns *shared, int rank, uint32_t value)
+{
+    atomic_fetch_add(&shared->n_sleeps, atomic_load(&shared->flags[rank]) & 1);
+    flag_set(&shared->flags[rank], value);
+}
+
+/* Ranks hand a turn to and fro. */
+static void hand_over(struct rank *self, bool knows_processors)
+{
+    struct shared_turns *shared = self->shared;
+    struct neighbours neighbours = {.first = shared->processors,
+                                    .stride = sizeof shared->processors[0],
+                                    .n_ranks = 2,
+                                    .rank = self->rank,
+                                    .peer = 1 - self->rank};
+    struct wait_options options = wait_for(30.0, /*may_spin=*/true);
+    options.neighbours = knows_processors ? &neighbours : NULL;
+    for (uint32_t turn = 1; turn <= FEW_TURNS; turn++) {
+        if (self->rank == 1) {
+            REQUIRE_OK(flag_wait(&shared->flags[0], turn, &options));
+        }
+        raise_and_count(shared, self->rank, turn);
+        if (self->rank == 0) {
+            REQUIRE_OK(flag_wait(&shared->flags[1], turn, &options));
+        }
+    }
+}
+
+/* On one processor each turn needs that the other rank runs. Ranks that sleep for it sleep in every turn. */
+static void hand_over_on_one_processor(struct rank *self, bool knows_processors)
+{
+    struct shared_turns *shared = self->shared;
+    struct cores_set allowed;
+    struct cores_set one = {{0}};
+    int first = 0;
+    REQUIRE(os_get_processors(0, allowed.words, N_WORDS) == 0);
+    while (!cores_set_has(&allowed, first)) {
+        first++;
+    }
+    cores_set_add(&one, first);
+    REQUIRE(os_set_processors(0, one.words, N_WORDS) == 0);
+    test_barrier(self);
+    hand_over(self, knows_processors);
+    test_barrier(self);
+    CHECK(atomic_load(&shared->n_sleeps) < FEW_TURNS / 2);
+    REQUIRE(os_set_processors(0, allowed.words, N_WORDS) == 0);
+}
+
+TEST_RANKS(ranks_on_one_processor_yield, 2)
+{
+    hand_over_on_one_processor(self, /*knows_processors=*/true);
+}
+
+/* Waits that are short, asleep or not, earn the credit that keeps the next ones awake. */
+TEST_RANKS(ranks_that_exchange_all_the_time_stay_awake, 2)
+{
+    hand_over_on_one_processor(self, /*knows_processors=*/false);
 }
