@@ -5,17 +5,20 @@
 #   bench/run.sh [--tool build/bin/shoal] [--output FILE] [--ops "all_reduce all_gather"] [OPTION...]
 #
 # Further options go to every program: --ranks --sizes --dtype --rotate --iterations. The environment has the same
-# by other names, for make: RANKS SIZES ROTATE ROUNDS REPORT. Peers that are not installed are named and left out.
+# by other names, for make: RANKS SIZES ROTATE ROUNDS REPORT. Peers that are not installed are named and left out;
+# --mpich ARCHIVE uses the MPICH that bench/pack_mpich.sh has packed.
 # Nobody is pinned. Exit status 1 when a program failed or a result was wrong; a bar that is short is no failure.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/progress.sh
+. bench/mpi_peers.sh
 
 tool=build/bin/shoal
 ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap fsdp compiled passes checkpoint"
 ranks=${RANKS:-2}
 rounds=${ROUNDS:-2}
 report=${REPORT:-}
+mpich_archive=
 sizes=${SIZES:-1K:64M:4}
 rotate=${ROTATE:-0}
 more=()
@@ -24,6 +27,7 @@ while [[ $# -gt 0 ]]; do
     --tool) tool=$2 ;;
     --output) report=$2 ;;
     --ops) ops=$2 ;;
+    --mpich) mpich_archive=$2 ;;
     --ranks) ranks=$2 ;;
     --rounds) rounds=$2 ;;
     --sizes) sizes=$2 ;;
@@ -47,26 +51,6 @@ failed=false
 
 # The peers -------------------------------------------------------------------------------------------------
 
-# Prints the names of the compiler and the launcher of an MPI library: with its name as a suffix, as Debian has
-# them, or plain. Debian has the compiler in another package than the header.
-find_mpi() {
-    local name=$1 words=$2 suffix
-    for suffix in ".$name" ""; do
-        if "mpicc$suffix" -E -x c - <<<'#include <mpi.h>' >/dev/null 2>&1 && "mpirun$suffix" --version 2>/dev/null | grep "$words" >/dev/null; then
-            echo "mpicc$suffix mpirun$suffix"
-            return
-        fi
-    done
-}
-
-measure_sources=(bench/measure/*.c src/base/clock.c src/base/option_parse.c)
-flags=(-std=c11 -D_GNU_SOURCE -O3 -DNDEBUG -Ibench -Isrc -Iinclude)
-
-# build_mpi NAME COMPILER
-build_mpi() {
-    "$2" "${flags[@]}" -o "$work/mpi_collectives.$1" bench/peers/mpi_collectives.c "${measure_sources[@]}"
-}
-
 find_python() {
     local python
     for python in ${PYTHON:-} python3 /usr/bin/python3; do
@@ -77,25 +61,13 @@ find_python() {
     done
 }
 
-read -r openmpi_compiler openmpi_run <<<"$(find_mpi openmpi 'Open MPI\|OpenRTE')"
-read -r mpich_compiler mpich_run <<<"$(find_mpi mpich HYDRA)"
+mpi_peers_find "$work" "$mpich_archive"
 python=$(find_python)
-if [[ -n $openmpi_run ]] && ! build_mpi openmpi "$openmpi_compiler"; then
-    openmpi_run=
-fi
-if [[ -n $mpich_run ]] && ! build_mpi mpich "$mpich_compiler"; then
-    mpich_run=
-fi
 if [[ -n $python ]]; then
-    cc "${flags[@]}" -fPIC -shared -o "$work/libmeasure.so" "${measure_sources[@]}" || python=
+    cc "${measure_flags[@]}" -fPIC -shared -o "$work/libmeasure.so" "${measure_sources[@]}" || python=
 fi
 
-# Open MPI wants to be told that root means it, and that more ranks than processors are meant.
-openmpi_options=(--bind-to none)
-# It wants a remote shell even for ranks of this machine; any command will do.
-export OMPI_MCA_plm_rsh_agent=true
-[[ $(id -u) -eq 0 ]] && openmpi_options+=(--allow-run-as-root)
-[[ $ranks -gt $(nproc) ]] && openmpi_options+=(--oversubscribe)
+set_openmpi_options "$ranks"
 
 # Runs ------------------------------------------------------------------------------------------------------
 
@@ -166,12 +138,12 @@ run_op() {
     barrier) ;;
     *) measured "shoal $op --symmetric" "$tool" bench "$op" --symmetric "${options[@]}" --json ;;
     esac
-    if [[ -n $openmpi_run ]]; then
-        measured "openmpi $op" "$openmpi_run" "${openmpi_options[@]}" -n "$ranks" \
+    if [[ ${#openmpi_run[@]} -gt 0 ]]; then
+        measured "openmpi $op" "${openmpi_run[@]}" "${openmpi_options[@]}" -n "$ranks" \
             "$work/mpi_collectives.openmpi" "$op" --page "$meeting" "${options[@]}" --json
     fi
-    if [[ -n $mpich_run ]]; then
-        measured "mpich $op" "$mpich_run" -bind-to none -n "$ranks" \
+    if [[ ${#mpich_run[@]} -gt 0 ]]; then
+        measured "mpich $op" "${mpich_run[@]}" -bind-to none -n "$ranks" \
             "$work/mpi_collectives.mpich" "$op" --page "$meeting" "${options[@]}" --json
     fi
     # Gloo is far away and slow: once is enough.
@@ -187,8 +159,7 @@ print_machine() {
     echo "# bench/run.sh ${options[*]} --rounds $rounds; nobody is pinned"
     echo "# load before: $(cut -d' ' -f1-3 /proc/loadavg); huge pages:" \
         "$(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || echo unknown)"
-    echo "# openmpi: ${openmpi_run:+$("$openmpi_run" --version | sed -n "1s/.* //p") }${openmpi_run:-absent}"
-    echo "# mpich: ${mpich_run:+$("$mpich_run" --version | sed -nE 's/^ *Version: *//p') }${mpich_run:-absent}"
+    print_mpi_peers
     echo "# gloo: ${python:+PyTorch $("$python" -c 'import torch; print(torch.__version__)') }${python:-absent}"
 }
 

@@ -12,6 +12,9 @@ const char measure_usage[] =
     "  --dtype T          default f32\n"
     "  --rotate BYTES     buffers cycle through that much memory; default 0: one buffer for all iterations\n"
     "  --iterations K     default: by size, 2000 to 20\n"
+    "  --back-to-back     ranks do not meet before a call\n"
+    "  --late US          rank 0 calls so many microseconds after the others; default 0\n"
+    "  --slow US          longer iterations are slow; default 4\n"
     "  --json             one object per line\n";
 
 void measure_request_init(struct measure_request *request)
@@ -22,6 +25,7 @@ void measure_request_init(struct measure_request *request)
         .to_bytes = (size_t)64 << 20,
         .factor = 4,
         .dtype = measure_dtype_find("f32"),
+        .slow_us = 4,
     };
 }
 
@@ -85,6 +89,10 @@ static bool parse_value(struct measure_request *request, const char *option, con
         is_good = request->dtype;
     } else if (strcmp(option, "--rotate") == 0) {
         is_good = parse_bytes(value, &request->rotate_bytes);
+    } else if (strcmp(option, "--late") == 0) {
+        is_good = parse_int(value, 0, 10 * 1000 * 1000, &request->late_us);
+    } else if (strcmp(option, "--slow") == 0) {
+        is_good = parse_int(value, 1, 10 * 1000 * 1000, &request->slow_us);
     } else {
         is_good = parse_int(value, 1, MEASURE_MAX_ITERATIONS, &number);
         request->iterations = (int)number;
@@ -94,9 +102,10 @@ static bool parse_value(struct measure_request *request, const char *option, con
 
 int measure_parse(struct measure_request *request, int argc, char **argv)
 {
-    static const char *const with_value[] = {"--ranks", "--sizes", "--dtype", "--rotate", "--iterations"};
-    if (strcmp(argv[0], "--json") == 0) {
-        request->is_json = true;
+    static const char *const with_value[] = {"--ranks",      "--sizes", "--dtype", "--rotate",
+                                             "--iterations", "--late",  "--slow"};
+    if (strcmp(argv[0], "--json") == 0 || strcmp(argv[0], "--back-to-back") == 0) {
+        *(argv[0][2] == 'j' ? &request->is_json : &request->is_back_to_back) = true;
         return 1;
     }
     for (size_t i = 0; i < sizeof(with_value) / sizeof(with_value[0]); i++) {

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define OP(name, reduces, has_root, send_is_share, recv_is_share, scale) \
     static double bus_scale_##name(double n)                             \
@@ -174,15 +175,19 @@ static size_t count_wrong(const struct run *run, const struct measure_call *call
     return 0;
 }
 
+static void compute_for(int64_t ns)
+{
+    int64_t until_ns = clock_now_ns() + ns;
+    while (ns > 0 && clock_now_ns() < until_ns) {
+    }
+}
+
 /* A barrier is given nothing to check but who has come. One rank in turn comes late while warming up: otherwise
    all have, barrier or not. */
 static void enter_barrier(const struct run *run, uint32_t iteration, bool is_warmup)
 {
-    const int64_t delay_ns = 20 * 1000;
-    int64_t until_ns = clock_now_ns() + delay_ns;
     bool is_late = is_warmup && (int)(iteration % (uint32_t)run->plan->request->n_ranks) == run->rank;
-    while (is_late && clock_now_ns() < until_ns) {
-    }
+    compute_for(is_late ? 20 * 1000 : 0);
     measure_page_enter(run->page, run->rank);
 }
 
@@ -202,9 +207,10 @@ static bool run_iteration(struct run *run, uint32_t iteration, int64_t *time_out
     if (run->library->prepare && !run->library->prepare(run->library->context, &call)) {
         return false;
     }
-    if (!measure_page_meet(run->page, run->rank)) {
+    if (!plan->request->is_back_to_back && !measure_page_meet(run->page, run->rank)) {
         return false;
     }
+    compute_for(run->rank == 0 ? plan->request->late_us * 1000 : 0);
     if (call.op == MEASURE_barrier) {
         enter_barrier(run, iteration, !time_out);
     }
@@ -221,6 +227,13 @@ static bool run_iteration(struct run *run, uint32_t iteration, int64_t *time_out
     return !run->library->release || run->library->release(run->library->context);
 }
 
+static int64_t thread_cpu_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
 /* Every place is used once before the clock counts: no page is touched for the first time while it does. */
 static bool run_iterations(struct run *run)
 {
@@ -234,11 +247,13 @@ static bool run_iterations(struct run *run)
         }
     }
     int64_t *times = measure_page_times(run->page, run->rank);
+    int64_t begin_cpu_ns = thread_cpu_ns();
     for (int i = 0; i < plan->n_iterations; i++) {
         if (!run_iteration(run, iteration++, &times[i])) {
             return false;
         }
     }
+    *measure_page_cpu_ns(run->page, run->rank) = thread_cpu_ns() - begin_cpu_ns;
     *measure_page_wrong(run->page, run->rank) = run->n_wrong;
     return true;
 }

@@ -9,6 +9,8 @@
  *   3. clock, the call, clock
  *   4. every element of the result is checked
  * The time of an iteration is the longest of any rank; a row is the median, p99 and maximum over iterations.
+ * Without step 2 (--back-to-back) ranks call as soon as they can, as programs do: a rank that is kept off its
+ * processor makes the iteration long on the others.
  */
 #ifndef MEASURE_MEASURE_H
 #define MEASURE_MEASURE_H
@@ -62,6 +64,9 @@ struct measure_request {
     const struct measure_dtype *dtype;
     size_t rotate_bytes; /* 0: one buffer for all iterations */
     int iterations;      /* 0: by size */
+    int64_t late_us;     /* rank 0 is so late in every iteration */
+    int64_t slow_us;     /* an iteration that takes longer is slow */
+    bool is_back_to_back;
     bool is_json;
 };
 
@@ -97,6 +102,8 @@ size_t measure_page_count_absent(const struct measure_page *page, int rank);
 /* What a rank found, for rank 0 to sum up once all have met. */
 int64_t *measure_page_times(struct measure_page *page, int rank);
 uint64_t *measure_page_wrong(struct measure_page *page, int rank);
+/* Processor time of the rank's thread in all iterations. */
+int64_t *measure_page_cpu_ns(struct measure_page *page, int rank);
 
 /* Values (pattern.c) ----------------------------------------------------------------------------------- */
 

@@ -31,6 +31,7 @@ struct line {
     _Alignas(LINE_BYTES) _Atomic uint32_t met;
     _Atomic uint32_t entered;
     uint64_t wrong;
+    int64_t cpu_ns;
 };
 
 struct measure_page {
@@ -152,4 +153,9 @@ int64_t *measure_page_times(struct measure_page *page, int rank)
 uint64_t *measure_page_wrong(struct measure_page *page, int rank)
 {
     return &page->lines[rank].wrong;
+}
+
+int64_t *measure_page_cpu_ns(struct measure_page *page, int rank)
+{
+    return &page->lines[rank].cpu_ns;
 }

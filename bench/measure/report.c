@@ -40,6 +40,9 @@ struct summary {
     double median_us;
     double p99_us;
     double max_us;
+    double mean_us;
+    double slow;   /* the share of slow iterations */
+    double cpu_us; /* processor time of a rank in an iteration; without rank 0 where that comes late */
     double algbw_gbs;
     double busbw_gbs;
     uint64_t wrong;
@@ -50,6 +53,25 @@ static int compare_times(const void *left, const void *right)
     int64_t a = *(const int64_t *)left;
     int64_t b = *(const int64_t *)right;
     return (a > b) - (a < b);
+}
+
+/* Means over the iterations, whose times are sorted. */
+static void summarise_means(const struct measure_plan *plan, struct measure_page *page, const int64_t *times,
+                            struct summary *summary)
+{
+    const struct measure_request *request = plan->request;
+    int n = plan->n_iterations;
+    int first_rank = request->late_us > 0 && request->n_ranks > 1 ? 1 : 0;
+    int n_slow = 0;
+    for (int i = 0; i < n; i++) {
+        summary->mean_us += (double)times[i] * 1e-3 / n;
+        n_slow += times[i] > request->slow_us * 1000;
+    }
+    summary->slow = (double)n_slow / n;
+    for (int rank = first_rank; rank < request->n_ranks; rank++) {
+        summary->cpu_us +=
+            (double)*measure_page_cpu_ns(page, rank) * 1e-3 / n / (request->n_ranks - first_rank);
+    }
 }
 
 /* The longest of the ranks, per iteration, into rank 0's own times. */
@@ -72,6 +94,7 @@ static void summarise(const struct measure_plan *plan, struct measure_page *page
     summary->median_us = (double)(longest[n - 1 - middle] + longest[middle]) * 0.5e-3;
     summary->p99_us = (double)longest[last_of_99] * 1e-3;
     summary->max_us = (double)longest[n - 1] * 1e-3;
+    summarise_means(plan, page, longest, summary);
     summary->algbw_gbs = (double)plan->bytes / (summary->median_us * 1e3);
     summary->busbw_gbs =
         summary->algbw_gbs * measure_ops[plan->request->op].bus_scale((double)plan->request->n_ranks);
@@ -88,12 +111,13 @@ static void print_json(const struct measure_plan *plan, const struct measure_lib
         ", ",
         op->name, request->n_ranks, plan->bytes, request->dtype->name, library->transport, algorithm,
         summary->median_us, summary->p99_us, summary->max_us, summary->wrong);
-    printf(
-        "\"min_us\": %.3f, \"algbw_gbs\": %.3f, \"busbw_gbs\": %.3f, \"buffers\": \"%s\", \"rotate\": %zu, "
-        "\"iterations\": %d, \"size\": %zu, \"count\": %zu, \"redop\": %s, \"root\": %s}\n",
-        summary->min_us, summary->algbw_gbs, summary->busbw_gbs, library->buffers, request->rotate_bytes,
-        plan->n_iterations, plan->bytes > 0 ? plan->size_bytes : 0, plan->count,
-        op->reduces ? "\"sum\"" : "null", op->has_root ? "0" : "null");
+    printf("\"min_us\": %.3f, \"mean_us\": %.3f, \"slow\": %.4f, \"cpu_us\": %.3f, \"algbw_gbs\": %.3f, "
+           "\"busbw_gbs\": %.3f, \"buffers\": \"%s\", \"rotate\": %zu, "
+           "\"iterations\": %d, \"size\": %zu, \"count\": %zu, \"redop\": %s, \"root\": %s}\n",
+           summary->min_us, summary->mean_us, summary->slow, summary->cpu_us, summary->algbw_gbs,
+           summary->busbw_gbs, library->buffers, request->rotate_bytes, plan->n_iterations,
+           plan->bytes > 0 ? plan->size_bytes : 0, plan->count, op->reduces ? "\"sum\"" : "null",
+           op->has_root ? "0" : "null");
 }
 
 static void print_text(const struct measure_plan *plan, const struct measure_library *library,
@@ -111,7 +135,7 @@ static void print_text(const struct measure_plan *plan, const struct measure_lib
 uint64_t measure_print_row(const struct measure_plan *plan, struct measure_page *page,
                            const struct measure_library *library)
 {
-    struct summary summary;
+    struct summary summary = {0};
     summarise(plan, page, &summary);
     const char *algorithm = library->algorithm ? library->algorithm(library->context, plan) : "default";
     (plan->request->is_json ? print_json : print_text)(plan, library, algorithm, &summary);

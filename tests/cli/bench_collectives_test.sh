@@ -47,13 +47,19 @@ grep -q '"algorithm": "staged"' "$scratch/out" || complain "not staged"
 grep -qF "all_reduce of 65536 bytes: measured staged, since oneshot cannot carry it" "$scratch/err" ||
     complain "does not say that oneshot was not taken"
 measures 1 all_reduce --sizes 1K --ranks 1
+# Ranks that do not meet; a rank that is late; iterations that are slow, all of them and none.
+measures 1 all_reduce --sizes 1K --ranks 3 --back-to-back
+measures 1 all_reduce --sizes 1K --ranks 2 --late 50 --slow 10
+grep -q '"slow": 1.0000, "cpu_us": [0-9.]*, ' "$scratch/out" || complain "ranks that wait 50 us are not slow"
+measures 1 all_reduce --sizes 1K --ranks 2 --slow 10000000
+grep -q '"mean_us": [0-9.]*, "slow": 0.0000, ' "$scratch/out" || complain "a call was slower than ten seconds"
 
 # For people: comments, then the columns that docs/benchmarks.md explains.
 explains_columns all_reduce --sizes 1K --iterations 3
 
 bench_name=(all_reduce)
 refuses "--ranks" "--ranks 0" "--ranks x" "--sizes 0" "--sizes 4K:1K" "--sizes 1K:4K:1" "--sizes 1:2:3:4" \
-    "--sizes 1Q" "--dtype f31" "--transport carrier_pigeon" "--algorithm carrier_pigeon" "--rotate -1" "--iterations 0" "--what" "--window"
+    "--sizes 1Q" "--dtype f31" "--transport carrier_pigeon" "--algorithm carrier_pigeon" "--rotate -1" "--iterations 0" "--late x" "--slow 0" "--what" "--window"
 bench_name=()
 bench all_reduce --algorithm carrier_pigeon || true
 grep -q "there are: local oneshot" "$scratch/err" || complain "does not list the algorithms"
