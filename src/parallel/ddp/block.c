@@ -443,6 +443,7 @@ void ddp_world_ends(struct owned *owned)
 {
     struct ddp *ddp = (struct ddp *)owned;
     ddp->lane.group = NULL;
+    ddp->buffers.lane = NULL;
     ddp->group = NULL;
     ddp->order.shared = NULL;
     ddp_close(ddp);

@@ -114,11 +114,31 @@ static void forget_landed(struct fsdp_unit *unit)
     }
 }
 
-/* The world that is being closed frees windows and symmetric memory: drops all pointers to them. */
+/* Waits for everything in flight, and drops it. */
+static void drop_in_flight(struct fsdp_context *context)
+{
+    fsdp_drop_reductions(context);
+    fsdp_drop_mark(context);
+    for (size_t i = 0; i < context->n_units; i++) {
+        fsdp_unit_forget_gather(context->units[i]);
+        context->units[i]->gather.is_pending = false;
+    }
+}
+
+/*
+ * The world that is being closed has freed the groups, and frees windows and symmetric memory after this: drops all
+ * pointers to them. What was in flight has ended with the groups. It is dropped after the groups are forgotten, because
+ * a reduction that has failed would tell them.
+ */
 static void world_ends(struct owned *owned)
 {
     struct fsdp_context *context = (struct fsdp_context *)owned;
     context->is_closed = true;
+    fsdp_mesh_forget(&context->mesh);
+    for (size_t i = 0; i < context->pools.n_kept; i++) {
+        context->pools.kept[i]->windows.group = NULL;
+    }
+    drop_in_flight(context);
     for (size_t i = 0; i < context->n_units; i++) {
         struct fsdp_unit *unit = context->units[i];
         if (unit->state == FSDP_UNSHARDED && unit->watch) {
@@ -210,8 +230,7 @@ void fsdp_context_free(struct fsdp_context *context)
         owned_list_remove(world_owned(context->mesh.world), &context->owned);
         fsdp_mesh_let_go(&context->mesh);
     }
-    fsdp_drop_reductions(context);
-    fsdp_drop_mark(context);
+    drop_in_flight(context);
     for (size_t i = 0; i < context->n_units; i++) {
         fsdp_unit_free(context->units[i]);
     }

@@ -109,6 +109,13 @@ void fsdp_mesh_let_go(const struct fsdp_mesh *mesh)
     }
 }
 
+void fsdp_mesh_forget(struct fsdp_mesh *mesh)
+{
+    mesh->world = NULL;
+    mesh->gather = mesh->reduce = mesh->replicate = mesh->calls = NULL;
+    mesh->shards = mesh->replicas = NULL;
+}
+
 uint32_t fsdp_mesh_next_root(struct fsdp_mesh *mesh)
 {
     mesh->replica_root = mesh->replicas ? collectives_next_root(mesh->replicas) : 0;

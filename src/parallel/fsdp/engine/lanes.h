@@ -42,6 +42,9 @@ shoal_status fsdp_mesh_neighbours(const struct fsdp_mesh *mesh, int n_ranks, sho
    (transport/purpose.h). Also sets the mesh's replica_root. */
 uint32_t fsdp_mesh_next_root(struct fsdp_mesh *mesh);
 
+/* Call when the world is closed: its groups are gone, and nothing may call them any more. The numbers stay. */
+void fsdp_mesh_forget(struct fsdp_mesh *mesh);
+
 /* While a mesh is held, the program cannot close its groups. Do not call after the world was closed. */
 void fsdp_mesh_hold(const struct fsdp_mesh *mesh);
 void fsdp_mesh_let_go(const struct fsdp_mesh *mesh);

@@ -53,6 +53,7 @@ void fsdp_pool_free(struct fsdp_pool *pool)
 
 void fsdp_pool_forget(struct fsdp_pool *pool)
 {
+    pool->group = NULL;
     for (size_t i = 0; i < pool->n_blocks; i++) {
         struct fsdp_block *block = pool->blocks[i];
         if (block->window || block->symmetric) {

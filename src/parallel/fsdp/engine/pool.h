@@ -65,7 +65,7 @@ struct fsdp_pool {
 void fsdp_pool_init(struct fsdp_pool *pool, enum fsdp_pool_kind kind, shoal_group *group,
                     struct fsdp_memory *memory);
 void fsdp_pool_free(struct fsdp_pool *pool);
-/* Call when the world is closed: it has freed windows and symmetric memory. */
+/* Call when the world is closed: the group is gone, and windows and symmetric memory will be. */
 void fsdp_pool_forget(struct fsdp_pool *pool);
 
 /* Takes the smallest free block that is large enough and not more than twice as large. NULL: there is none. */

@@ -59,7 +59,8 @@ static shoal_status end_backward(void *context)
     struct fsdp_root *root = context;
     root->is_walking = false;
     fsdp_root_forget_calls(root);
-    shoal_status status = fsdp_end_backward(root->context);
+    shoal_status status = fsdp_context_check(root->context); /* a hook may have closed the world */
+    status = status == SHOAL_OK ? fsdp_end_backward(root->context) : status;
     show_shards(root);
     TRY(status);
     root->is_end_awaited = false; /* after a failure it stays true until a reset */
@@ -91,10 +92,13 @@ static void let_go_of_wrapper(void *context)
    forward pass then count as changes of whole parameters, so that the pass refuses values that are out of date. */
 static shoal_status await_end(struct fsdp_root *root, size_t n_newer)
 {
-    if (root->is_end_awaited) {
+    TRY(fsdp_context_check(root->context));
+    if (root->is_walking) {
         return SHOAL_OK;
     }
-    TRY(fsdp_context_check(root->context));
+    if (root->is_end_awaited) {
+        return error_set(SHOAL_ERR_STATE, "the last backward pass failed; call shoal_fsdp_reset first");
+    }
     TRY(backward_on_end(end_backward, root, let_go_of_root));
     fsdp_root_keep(root);
     root->is_end_awaited = true;
@@ -146,6 +150,7 @@ static shoal_status finish_backward(void *context, shoal_tensor **gradients, siz
     struct fsdp_wrapper *wrapper = context;
     (void)gradients;
     (void)n_gradients;
+    TRY(fsdp_context_check(wrapper->root->context));
     return wrapper->unit->phase == FSDP_PRE_BACKWARD ? fsdp_unit_post_backward(wrapper->unit) : SHOAL_OK;
 }
 
@@ -340,6 +345,7 @@ static shoal_status after_forward(void *context, const shoal_forward_call *call)
     if (op_capture_running()) {
         return fsdp_capture_after_forward(wrapper, call);
     }
+    TRY(fsdp_context_check(wrapper->root->context));
     bool is_root = wrapper->root->forward_root == wrapper;
     if (wrapper->n_run == wrapper->n_modules && !is_root) {
         TRY(end_forward(wrapper));

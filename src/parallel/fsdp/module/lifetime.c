@@ -144,6 +144,7 @@ void fsdp_wrapper_world_ends(struct owned *owned)
 {
     struct fsdp_wrapper *wrapper = (struct fsdp_wrapper *)owned;
     wrapper->is_closed = true;
+    fsdp_mesh_forget(&wrapper->mesh);
 }
 
 /* Modules ------------------------------------------------------------------------------------------------ */
