@@ -100,8 +100,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_optio
  * Collectives and sends that were started are finished, as far as the peers do their part; receives without a sender
  * are cancelled. Then it waits until every rank that is alive has called it too. It returns when close_timeout_s has
  * passed; up to 2 s later where messages to a rank that does not take them are on their way, up to 5 s where another
- * thread keeps mpi_lock.
+ * thread keeps mpi_lock, up to 1 s where the program has closed descriptors of the library.
  *
+ * SHOAL_ERR_STATE with a text about descriptors: the program has closed descriptors that it did not open. Otherwise
  * SHOAL_ERR_TIMEOUT names a rank that did not close in time. Otherwise a save in the background that failed, and that
  * was not waited for, is the error; or MPI_Finalize was called before (SHOAL_ERR_STATE). It is freed in any case.
  */

@@ -38,6 +38,7 @@ struct server {
     int spare; /* closed for a moment if no descriptor is left, to accept a client and refuse it; -1: none now */
     pthread_t thread;
     bool is_running;
+    _Atomic bool must_end; /* the thread shall end, even if `wake` was closed */
 };
 
 /* Called when a request is complete: answers it, or leaves it waiting. */

@@ -36,6 +36,9 @@
 #define PATIENCE_NS 1000000000
 /* How long a failed meeting stays open, so that ranks that arrive late are told. */
 #define LINGER_NS 1000000000
+/* The longest sleep of the thread. If the program closes descriptors that it did not open, the thread cannot be woken
+   by one, and finds out by itself that it must end. */
+#define NAP_NS 500000000
 
 static void close_fd(int fd)
 {
@@ -250,13 +253,18 @@ static bool wait_for_events(struct server *server, int64_t until_ns)
 {
     size_t count = list_polled(server);
     int64_t left_ns = until_ns - clock_now_ns();
-    left_ns = left_ns < 0 ? 0 : left_ns;
+    left_ns = left_ns < 0 ? 0 : left_ns > NAP_NS ? NAP_NS : left_ns;
     struct timespec left = {.tv_sec = (time_t)(left_ns / 1000000000), .tv_nsec = left_ns % 1000000000};
-    if (ppoll(server->polled, count, until_ns == DEADLINE_NEVER ? NULL : &left, NULL) <= 0) {
+    int n_ready = ppoll(server->polled, count, &left, NULL);
+    /* Acquire: pairs with the release in end_thread. */
+    if (atomic_load_explicit(&server->must_end, memory_order_acquire)) {
+        return false;
+    }
+    if (n_ready <= 0) {
         return true;
     }
     if (server->polled[0].revents) {
-        return false;
+        return false; /* the descriptor is not ours any more: see server_check */
     }
     short own_events = server->polled[1].revents;
     short meeting_events = server->polled[2].revents;
@@ -409,10 +417,26 @@ void server_linger(struct server *server)
     }
 }
 
+shoal_status server_check(const struct server *server)
+{
+    return os_is_event(server->wake) && os_socket_is_listening(server->listener)
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_STATE,
+                           "the program has closed descriptors of the library, which rank %d needs to "
+                           "answer others: do not close descriptors that you did not open while a world is "
+                           "open",
+                           server->card.rank);
+}
+
 static void end_thread(struct server *server)
 {
     if (server->is_running) {
-        os_event_set(server->wake);
+        /* Release: pairs with the acquire in wait_for_events. */
+        atomic_store_explicit(&server->must_end, true, memory_order_release);
+        if (server_check(server) ==
+            SHOAL_OK) { /* otherwise the number may be that of a file of the program */
+            os_event_set(server->wake);
+        }
         (void)pthread_join(server->thread, NULL);
     }
 }

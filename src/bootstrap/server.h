@@ -55,6 +55,9 @@ shoal_status server_start(struct server *server);
  */
 void server_linger(struct server *server);
 
+/* SHOAL_ERR_STATE if the program has closed descriptors of the server, and perhaps got others with their numbers. */
+shoal_status server_check(const struct server *server);
+
 /* Ends the thread and frees everything that the server keeps. NULL is allowed. */
 void server_free(struct server *server);
 

@@ -85,6 +85,7 @@ struct watch {
     pthread_t thread;
     int64_t next_beat_ns;
     int64_t last_turn_ns;
+    bool has_lost_wake;    /* used by the thread */
     struct pollfd *polled; /* the wake, and one per rank */
     struct peer peers[];
 };
@@ -309,7 +310,7 @@ static void judge(struct watch *watch, int64_t now_ns)
 
 static void list_polled(struct watch *watch)
 {
-    watch->polled[0] = (struct pollfd){.fd = watch->wake, .events = POLLIN};
+    watch->polled[0] = (struct pollfd){.fd = watch->has_lost_wake ? -1 : watch->wake, .events = POLLIN};
     for (int rank = 0; rank < watch->options.n_ranks; rank++) {
         const struct peer *peer = &watch->peers[rank];
         short events = link_has_output(&peer->link) ? POLLIN | POLLOUT : POLLIN;
@@ -328,7 +329,7 @@ static void serve_links(struct watch *watch)
         if (events & POLLOUT) {
             link_flush(link);
         }
-        if (events & (POLLIN | POLLHUP | POLLERR)) {
+        if (events & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) {
             listen_to(watch, rank);
         }
     }
@@ -345,7 +346,9 @@ static void sleep_until(struct watch *watch, int64_t until_ns)
         }
     }
     uint64_t n_wakes;
-    if (watch->polled[0].revents && read(watch->wake, &n_wakes, sizeof n_wakes) < 0) {
+    if (watch->polled[0].revents & POLLNVAL) {
+        watch->has_lost_wake = true; /* the program has closed it; the thread wakes up for its heartbeat */
+    } else if (watch->polled[0].revents && read(watch->wake, &n_wakes, sizeof n_wakes) < 0) {
         return; /* the event was reset already */
     }
 }

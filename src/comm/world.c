@@ -20,6 +20,7 @@
 #include "base/try.h"
 #include "base/wait.h"
 #include "bootstrap/environment.h"
+#include "bootstrap/server.h"
 #include "comm/groups.h"
 #include "comm/handles.h"
 #include "comm/lane.h"
@@ -290,6 +291,11 @@ shoal_status shoal_world_close(shoal_world *world)
     if (status == SHOAL_OK && world->ending_failure != SHOAL_OK) {
         status = world->ending_failure;
         (void)snprintf(text, sizeof text, "%s", world->ending_text);
+    }
+    if (world->server &&
+        server_check(world->server) != SHOAL_OK) { /* whatever else has failed comes from that */
+        status = SHOAL_ERR_STATE;
+        (void)snprintf(text, sizeof text, "closing the world: %s", shoal_error_text());
     }
     LOG(SHOAL_LOG_DEBUG, "rank %d has closed its world: %s", world->rank, shoal_status_name(status));
     startup_undo(world);

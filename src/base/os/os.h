@@ -59,6 +59,8 @@ void os_yield(void);
 /* A descriptor that can be polled for input once it was set. */
 int os_event(void);
 void os_event_set(int fd);
+/* Whether the number is still that of an event: programs may close descriptors that are not theirs. */
+bool os_is_event(int fd);
 
 /* Sockets with names that no file system knows (socket.c) ---------------------------------------------- */
 
@@ -67,6 +69,8 @@ void os_event_set(int fd);
 int os_socket(void);
 /* Takes the name, and listens. EADDRINUSE: somebody has it. */
 int os_socket_listen(int fd, const char *name);
+/* Whether the number is still that of a socket that listens. */
+bool os_socket_is_listening(int fd);
 /* Returns the descriptor of who came. EAGAIN: nobody. */
 int os_socket_accept(int listener);
 int os_socket_connect(int fd, const char *name);

@@ -33,6 +33,13 @@ int os_socket_listen(int fd, const char *name)
     return listen(fd, SOMAXCONN);
 }
 
+bool os_socket_is_listening(int fd)
+{
+    int is_listening = 0;
+    socklen_t bytes = sizeof is_listening;
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &bytes) == 0 && is_listening != 0;
+}
+
 int os_socket_accept(int listener)
 {
     return os_fault("accept") ? -1 : accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Sleeping on words and descriptors: futexes and eventfds. Who waits, and for how long, is base/wait.c's business. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -41,6 +44,19 @@ void os_yield(void)
 int os_event(void)
 {
     return os_fault("event") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+bool os_is_event(int fd)
+{
+    static const char wanted[] = "anon_inode:[eventfd]";
+    char path[32];
+    char target[sizeof wanted];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ssize_t n_bytes = readlink(path, target, sizeof target);
+    if (n_bytes < 0) { /* it is closed, or there is no /proc */
+        return fcntl(fd, F_GETFD) >= 0;
+    }
+    return n_bytes == sizeof wanted - 1 && memcmp(target, wanted, sizeof wanted - 1) == 0;
 }
 
 void os_event_set(int fd)
