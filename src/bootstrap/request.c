@@ -54,7 +54,8 @@ shoal_status request_perform(int fd, struct request *request, const struct socke
     }
     if (frame.header.status != SHOAL_OK) {
         status = (shoal_status)frame.header.status;
-        status = error_set(status_is_known(status) ? status : SHOAL_ERR_SYSTEM, "%s", frame.payload);
+        status = error_set(status_is_known(status) ? status : SHOAL_ERR_SYSTEM, "%s",
+                           frame.payload[0] ? frame.payload : "the server gave no reason");
     }
     frame_clear(&frame);
     return status;
