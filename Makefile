@@ -67,10 +67,11 @@ soak:
 	@scripts/deps.sh build test
 	@scripts/soak.sh
 
-# `scripts/fuzz.sh 600 safetensors` runs one for longer.
+# `JOBS=16 scripts/fuzz.sh 3600` runs each for an hour, `scripts/fuzz.sh 600 safetensors` one for longer.
 fuzz:
 	@scripts/deps.sh build test
-	@scripts/fuzz.sh
+	@scripts/deps.sh fuzz || echo "fuzz: goes on without libFuzzer"
+	@JOBS=$(JOBS) scripts/fuzz.sh
 
 # `scripts/fuzz_passes.sh 1 NUMBER` repeats one graph.
 fuzz-passes:

@@ -38,6 +38,8 @@ lint       clang-tidy-14    clang-tidy-14
 lint       clang-14         clang-14 <threads.h>
 lint       shellcheck       shellcheck
 lint       perl             perl @File::Find
+fuzz       clang-14         clang-14 <threads.h>
+fuzz       libclang-rt-14-dev  clang-14 <threads.h> -fsanitize=fuzzer-no-link,address,undefined
 bench      libopenmpi-dev   mpicc.openmpi <mpi.h>
 bench      openmpi-bin      mpirun.openmpi
 bench      libmpich-dev     mpicc.mpich <mpi.h>
@@ -116,15 +118,15 @@ if [[ ${1:-} == --list ]]; then
     shift
 fi
 if [[ $# -eq 0 ]]; then
-    echo "usage: scripts/deps.sh [--list] build|run|test|lint|bench..." >&2
+    echo "usage: scripts/deps.sh [--list] build|run|test|lint|fuzz|bench..." >&2
     exit 2
 fi
 
 for purpose in "$@"; do
     case $purpose in
-    build | run | test | lint | bench) ;;
+    build | run | test | lint | fuzz | bench) ;;
     *)
-        echo "scripts/deps.sh: unknown purpose '$purpose' (build, run, test, lint, bench)" >&2
+        echo "scripts/deps.sh: unknown purpose '$purpose' (build, run, test, lint, fuzz, bench)" >&2
         exit 2
         ;;
     esac

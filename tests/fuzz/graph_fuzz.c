@@ -93,7 +93,4 @@ static void make_input(struct test_random *random, struct fuzz_input *input)
     fuzz_mutate(input, random, words, sizeof words / sizeof words[0]);
 }
 
-TEST(graph)
-{
-    fuzz_run("graph", make_input, try_bytes);
-}
+const struct fuzz_target fuzz_target = {.name = "graph", .make = make_input, .try_input = try_bytes};

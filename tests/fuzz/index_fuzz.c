@@ -99,7 +99,10 @@ static void make_input(struct test_random *random, struct fuzz_input *input)
     }
 }
 
-TEST(index_of_checkpoints)
+static void repair(unsigned char *bytes, size_t n_bytes)
 {
-    fuzz_run("index", make_input, try_bytes);
+    index_sample_repair((char *)bytes, n_bytes);
 }
+
+const struct fuzz_target fuzz_target = {
+    .name = "index", .make = make_input, .try_input = try_bytes, .repair = repair};

@@ -148,7 +148,4 @@ static void make_input(struct test_random *random, struct fuzz_input *input)
     repair_length(input, random, data_bytes[which]);
 }
 
-TEST(safetensors)
-{
-    fuzz_run("safetensors", make_input, try_bytes);
-}
+const struct fuzz_target fuzz_target = {.name = "safetensors", .make = make_input, .try_input = try_bytes};
