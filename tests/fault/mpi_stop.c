@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One rank of an mpirun: tests/procs/mpi_test.sh runs it, with every rank a host of its own.
+ * One rank of an mpirun: tests/procs/mpi/stops_test.sh runs it, with every rank a host of its own.
  *
  *     mpi_stop FOLDER VICTIM NUMBER stop|fail all_gather|all_reduce
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program that uses MPI itself and gives Shoal its communicator: tests/procs/mpi_test.sh runs it under both mpiruns.
+ * A program that uses MPI itself and gives Shoal its communicator: the scripts of tests/procs/mpi run it under both mpiruns.
  *
  *     mpi_world MODE
  *
