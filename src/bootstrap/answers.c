@@ -406,7 +406,7 @@ static void answer_failed(struct server *server, struct connection *connection, 
     memcpy(text, fields[2].bytes, fields[2].n_bytes);
     text[fields[2].n_bytes] = '\0';
     if (server->hear) {
-        server->hear(server->hear_context, name, status, text);
+        server->hear(server->hear_context, name, status, text[0] ? text : "no reason was given");
     }
     connection->is_over = true;
 }

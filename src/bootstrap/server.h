@@ -41,7 +41,7 @@ void server_close_network(struct server *server);
 
 /*
  * Call before server_start. Sets the function that is called on the server's thread when another rank reports a
- * failure. `name` is what both ranks know the failed object by.
+ * failure. `name` is what both ranks know the failed object by; `text` is not empty.
  */
 void server_set_hearer(struct server *server,
                        void (*hear)(void *context, const char *name, shoal_status status, const char *text),

@@ -202,10 +202,11 @@ static bool is_failure(const struct link *link)
 static void pass_on(struct watch *watch, const struct link *link)
 {
     const char *name = link->payload;
+    const char *text = name + strlen(name) + 1;
     watch->is_telling = true;
     (void)pthread_mutex_unlock(&watch->lock);
     watch->options.hear(watch->options.hear_context, name, (shoal_status)link->header.status,
-                        name + strlen(name) + 1);
+                        text[0] ? text : "no reason was given");
     (void)pthread_mutex_lock(&watch->lock);
     watch->is_telling = false;
 }

@@ -53,7 +53,8 @@ static unsigned n_heard;
 static void hear(void *context, const char *name, shoal_status status, const char *text)
 {
     (void)context;
-    CHECK(strlen(name) > 0 && strlen(name) < CONNECTION_SMALL_BYTES && strlen(text) < ERROR_TEXT_BYTES);
+    CHECK(strlen(name) > 0 && strlen(name) < CONNECTION_SMALL_BYTES);
+    CHECK(strlen(text) > 0 && strlen(text) < ERROR_TEXT_BYTES);
     CHECK(status < SHOAL_OK && status >= SHOAL_ERR_INTERNAL);
     n_heard++;
 }
@@ -318,6 +319,11 @@ static void write_failure(void)
     say_join(1, 1);
 }
 
+static void write_no_reason(void)
+{
+    say_fields(2, REQUEST_FAILED, "nss", SHOAL_ERR_PEER, "group", "");
+}
+
 static void write_stranger(void)
 {
     struct hello hello;
@@ -343,6 +349,7 @@ TEST(capture)
         write_seed("store", write_store);
         write_seed("failure", write_failure);
         write_seed("stranger", write_stranger);
+        write_seed("regression-no-reason", write_no_reason);
     }
 }
 

@@ -31,7 +31,8 @@ static void hear(void *context, const char *name, shoal_status status, const cha
 {
     struct stage *stage = context;
     CHECK(strlen(name) > 0 && strlen(name) < CONNECTION_SMALL_BYTES);
-    CHECK(strlen(text) <= LINK_PAYLOAD_BYTES_MAX && status != SHOAL_OK && status_is_known(status));
+    CHECK(strlen(text) > 0 && strlen(text) <= LINK_PAYLOAD_BYTES_MAX && status != SHOAL_OK &&
+          status_is_known(status));
     watch_tell_failure(stage->watch, 2, name, status, text);
     n_heard++;
 }
@@ -178,6 +179,9 @@ TEST(capture)
     add_word(&seed, 3, WORD_FAILED, SHOAL_ERR_TIMEOUT, failure, sizeof failure - 1);
     add_word(&seed, 1 | WHO_ENDS, WORD_ALIVE, 0, "", 0);
     fuzz_write_seed("leaving", &seed);
+    seed = (struct fuzz_input){.n_bytes = 1};
+    add_word(&seed, 1, WORD_FAILED, SHOAL_ERR_PEER, "group [0,1]", sizeof "group [0,1]");
+    fuzz_write_seed("regression-no-reason", &seed);
 }
 
 const struct fuzz_target fuzz_target = {

@@ -214,7 +214,7 @@ static bool add_credit(struct router *router, int rank, const struct frame_head 
     return is_good;
 }
 
-static bool hear_failure(struct router *router, const struct frame *frame)
+static bool hear_failure(struct router *router, int rank, const struct frame *frame)
 {
     if (is_gone(router, frame->head.port)) {
         return true;
@@ -225,6 +225,9 @@ static bool hear_failure(struct router *router, const struct frame *frame)
     }
     char text[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "%.*s", (int)frame->head.bytes, frame->payload);
+    if (text[0] == '\0') {
+        (void)snprintf(text, sizeof text, "rank %d reports a failure and no reason", rank);
+    }
     shoal_status status = (shoal_status)frame->head.number;
     bool is_failure = status < SHOAL_OK && status >= SHOAL_ERR_INTERNAL; /* a peer wrote it */
     keep_reason(port, is_failure ? status : SHOAL_ERR_PEER, text);
@@ -282,7 +285,7 @@ static bool receive(void *context, struct wire *wire, int rank, struct frame *fr
         return append(router, wire, rank, frame);
     }
     bool is_good = frame->head.type == FRAME_CREDIT ? add_credit(router, rank, &frame->head)
-                                                    : hear_failure(router, frame);
+                                                    : hear_failure(router, rank, frame);
     if (is_good) {
         wire_free_frame(wire, frame);
     }
