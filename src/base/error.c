@@ -188,3 +188,22 @@ const char *error_errno_text(int code)
                    limit, unit);
     return text;
 }
+
+const char *error_thread_text(int code)
+{
+    static _Thread_local char text[200];
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    if (code != EAGAIN) {
+        return error_errno_text(code);
+    }
+    (void)getrlimit(RLIMIT_NPROC, &limit);
+    if (limit.rlim_cur == RLIM_INFINITY) {
+        (void)snprintf(text, sizeof text, "%s (pids.max of a control group, or kernel.threads-max)",
+                       strerror(code));
+    } else {
+        (void)snprintf(text, sizeof text,
+                       "%s (RLIMIT_NPROC, for all threads of the user, is %llu in process %d)",
+                       strerror(code), (unsigned long long)limit.rlim_cur, (int)getpid());
+    }
+    return text;
+}

@@ -30,6 +30,8 @@ shoal_status error_prefix(shoal_status status, const char *format, ...) __attrib
  * RLIMIT_NOFILE for EMFILE, RLIMIT_FSIZE for EFBIG. Valid until the thread asks for the next one.
  */
 const char *error_errno_text(int code);
+/* The same for a thread that could not be created: RLIMIT_NPROC for EAGAIN. */
+const char *error_thread_text(int code);
 
 /* On entry of every public call that returns a status. */
 void error_clear(void);

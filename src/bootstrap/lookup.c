@@ -98,7 +98,7 @@ static shoal_status look_up_name(const char *name, const char *host, int64_t dea
     if (error != 0) {
         mem_free(lookup);
         return error_set(SHOAL_ERR_SYSTEM, "%s: no thread to look up \"%.100s\": %s", name, host,
-                         strerror(error));
+                         error_thread_text(error));
     }
     struct wait_options options = {.deadline_ns = deadline_ns, .what = "the name of a host"};
     shoal_status status = wait_while_equal(&lookup->state, LOOKUP_RUNS, &options);

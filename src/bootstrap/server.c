@@ -395,7 +395,8 @@ shoal_status server_start(struct server *server)
     /* os_start_thread blocks all signals: no handler of the application runs on this thread. */
     int error = os_start_thread(&server->thread, run_server, server);
     if (error != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "the server thread could not be created: %s", strerror(error));
+        return error_set(SHOAL_ERR_SYSTEM, "the server thread could not be created: %s",
+                         error_thread_text(error));
     }
     server->is_running = true;
     return SHOAL_OK;

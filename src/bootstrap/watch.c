@@ -483,7 +483,7 @@ static shoal_status start(struct watch *watch)
     int error = os_start_thread(&watch->thread, run_watch, watch);
     if (error != 0) {
         return error_set(SHOAL_ERR_SYSTEM, "the thread that watches other hosts could not be created: %s",
-                         strerror(error));
+                         error_thread_text(error));
     }
     watch->is_running = true;
     return SHOAL_OK;

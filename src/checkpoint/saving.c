@@ -197,7 +197,7 @@ static shoal_status start_thread(shoal_checkpoint_saving *saving)
     int code = os_start_thread(&saving->thread, run, saving);
     if (code != 0) {
         return error_set(SHOAL_ERR_SYSTEM, "the thread of the save could not be created: %s",
-                         error_errno_text(code));
+                         error_thread_text(code));
     }
     saving->has_thread = true;
     return SHOAL_OK;

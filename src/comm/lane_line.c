@@ -337,7 +337,7 @@ shoal_status line_need_thread(struct lane *lane)
     int code = os_start_thread(&lane->thread, run_thread, lane);
     if (code != 0) {
         return error_set(SHOAL_ERR_SYSTEM, "the thread of group %s could not be created: %s",
-                         transport_group_name(lane->part.peers), strerror(code));
+                         transport_group_name(lane->part.peers), error_thread_text(code));
     }
     (void)pthread_setname_np(lane->thread, "shoal-lane");
     lane->has_thread = true;

@@ -499,7 +499,7 @@ static shoal_status ensure_thread(struct p2p *p2p)
     int error = os_start_thread(&p2p->thread, run_thread, p2p);
     if (error != 0) {
         return error_set(SHOAL_ERR_SYSTEM, "the point-to-point thread could not be created: %s",
-                         strerror(error));
+                         error_thread_text(error));
     }
     p2p->has_thread = true;
     return SHOAL_OK;

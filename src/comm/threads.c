@@ -88,7 +88,7 @@ static shoal_status start_threads(struct thread_rank *ranks, int n_ranks)
         int error = pthread_create(&ranks[i].thread, NULL, wait_and_run_rank, &ranks[i]);
         if (error != 0) {
             return error_set(SHOAL_ERR_SYSTEM, "the thread of rank %d of %d could not be created: %s", i,
-                             n_ranks, strerror(error));
+                             n_ranks, error_thread_text(error));
         }
         ranks[i].is_running = true;
     }

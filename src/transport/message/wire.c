@@ -410,7 +410,7 @@ static shoal_status start_thread(struct wire *wire)
     int error = os_start_thread(&wire->thread, run_thread, wire);
     return error == 0 ? SHOAL_OK
                       : error_set(SHOAL_ERR_SYSTEM, "the thread of transport %s: %s", wire->kind->name,
-                                  error_errno_text(error));
+                                  error_thread_text(error));
 }
 
 /* With many ranks one must do. */
