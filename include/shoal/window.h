@@ -18,7 +18,9 @@
  * and collectives on any other group use it without staging if all members of that group have a block in it. A window
  * whose group was closed can be read and freed, but not gathered into or released.
  * Threads: any. Creating is collective, in the order of the group's other collectives.
- * Errors: status and text. If there is not enough memory, creating fails with the sizes; using the memory never does.
+ * Errors: status and text. Creating compares with what is free, in the control groups of the process too, and commits
+ * all pages. So if there is not enough memory, creating fails with the sizes; using the memory never does, and raises
+ * no SIGBUS. Who lowers such a limit later may have a rank killed all the same.
  */
 #ifndef SHOAL_WINDOW_H
 #define SHOAL_WINDOW_H
