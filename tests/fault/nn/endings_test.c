@@ -241,6 +241,9 @@ static void *live(void *context)
         life_keep_all(life);
         end_all(life);
     }
+    /* If a check has failed, the other rank does not wait. */
+    atomic_store(&life->board->is_ready[life->rank], true);
+    atomic_store(&life->board->is_over[life->rank], true);
     free(life->buffer);
     atomic_store(&life->board->doing[life->rank], NULL);
     return NULL;
