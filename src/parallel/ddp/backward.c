@@ -58,6 +58,12 @@ void ddp_notice_failure(struct ddp *ddp)
 
 /* The beginning ------------------------------------------------------------------------------------------ */
 
+/* A hook of the program may have closed the world in the middle of the pass. */
+static shoal_status check_open(const struct ddp *ddp)
+{
+    return ddp->world ? SHOAL_OK : error_set(SHOAL_ERR_STATE, "the world of the module's group is closed");
+}
+
 static shoal_status end_backward(void *context)
 {
     struct ddp *ddp = context;
@@ -65,7 +71,10 @@ static shoal_status end_backward(void *context)
         ddp->backward.is_running = false;
         return SHOAL_OK;
     }
-    shoal_status status = ddp_check_reached(ddp);
+    shoal_status status = check_open(ddp);
+    if (status == SHOAL_OK) {
+        status = ddp_check_reached(ddp);
+    }
     if (status == SHOAL_OK) {
         status = ddp_end_pass(ddp);
     }
@@ -90,11 +99,9 @@ static void clear_progress(struct ddp *ddp)
 static shoal_status begin(struct ddp *ddp)
 {
     uint64_t number = backward_number();
+    TRY(check_open(ddp));
     if (ddp->backward.is_running && ddp->backward.number == number) {
         return SHOAL_OK;
-    }
-    if (!ddp->world) {
-        return error_set(SHOAL_ERR_STATE, "the world of the module's group is closed");
     }
     TRY(world_check(ddp->world)); /* gradients are in memory that the ranks share */
     ddp_notice_failure(ddp);
@@ -153,6 +160,7 @@ static shoal_status after_adding(void *context, shoal_tensor *leaf)
     if (op_capture_running()) {
         return ddp_capture_added(param);
     }
+    TRY(check_open(ddp));
     if (!ddp_is_ours(param)) {
         TRY(ddp_take_in(param, shoal_grad(leaf)));
     }

@@ -333,6 +333,30 @@ static void end_halfway(struct rank *self, int n_before)
     setting_close(&s);
 }
 
+/* Closes the world, once. */
+static shoal_status close_in_hook(void *context, shoal_tensor *leaf)
+{
+    shoal_world **world = context;
+    (void)leaf;
+    shoal_status status = shoal_world_close(*world);
+    *world = NULL;
+    return status;
+}
+
+/* All ranks close their worlds in a hook, before all gradients have arrived or at the last one. */
+TEST_RANKS(a_world_that_is_closed_in_a_backward_pass, 2)
+{
+    for (int param = 0; param < NET_PARAMS; param++) {
+        struct setting s;
+        REQUIRE(setting_open_wrapped(self, &s, (shoal_ddp_options){.bucket_bytes = 1}));
+        CHECK_OK(shoal_on_accumulated(s.net.params[param], close_in_hook, &s.world, NULL));
+        CHECK_STATUS(net_backward(&s.net, 0, self->rank, 0), SHOAL_ERR_STATE);
+        CHECK_ERROR_TEXT("the world of the module's group is closed");
+        setting_close(&s);
+        test_barrier(self);
+    }
+}
+
 TEST_RANKS(a_module_ends_with_gradients_on_their_way, 2)
 {
     end_halfway(self, 1);
