@@ -117,32 +117,48 @@ shoal_status hook_check_unchanged(const shoal_tensor *gradient, uint64_t version
                      "return a new tensor instead");
 }
 
-shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradient)
+static shoal_status run_gradient_hook(const shoal_hook *hook, shoal_tensor **gradient)
 {
-    /* Hooks that are added meanwhile run the next time. */
-    const shoal_hook *last = list->last;
-    shoal_status status = SHOAL_OK;
-    list->n_running++;
-    for (shoal_hook *hook = last ? list->first : NULL; hook && status == SHOAL_OK; hook = hook->next) {
-        if (!atomic_load(&hook->is_removed)) {
-            struct saved_tensor before;
-            shoal_tensor *given = *gradient;
-            uint64_t version = shoal_tensor_version(given);
-            saved_note(&before, given);
-            struct scope_callback callback = scope_callback_begin();
-            shoal_tensor *replaced = hook->function.on_gradient(hook->function.context, given);
-            status = scope_callback_end(callback, "the hook", shoal_scope_error());
-            if (status == SHOAL_OK) {
-                status = hook_check_unchanged(given, version);
-            }
-            if (status == SHOAL_OK && replaced) {
-                status = check_replaced(&before, replaced);
-                *gradient = replaced;
-            }
+    struct saved_tensor before;
+    shoal_tensor *given = *gradient;
+    uint64_t version = shoal_tensor_version(given);
+    saved_note(&before, given);
+    struct scope_callback callback = scope_callback_begin();
+    shoal_tensor *replaced = hook->function.on_gradient(hook->function.context, given);
+    TRY(scope_callback_end(callback, "the hook", shoal_scope_error()));
+    TRY(hook_check_unchanged(given, version));
+    if (!replaced) {
+        return SHOAL_OK;
+    }
+    *gradient = replaced;
+    return check_replaced(&before, replaced);
+}
+
+/* Runs those of the hooks up to `last` that run last, or the others. */
+static shoal_status run_some(const struct hook_list *list, const shoal_hook *last, bool runs_last,
+                             shoal_tensor **gradient)
+{
+    for (const shoal_hook *hook = list->first; hook; hook = hook->next) {
+        if (!atomic_load(&hook->is_removed) && hook->function.runs_last == runs_last) {
+            TRY(run_gradient_hook(hook, gradient));
         }
         if (hook == last) {
             break;
         }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradient)
+{
+    const shoal_hook *last = list->last; /* hooks that are added meanwhile run the next time */
+    if (!last) {
+        return SHOAL_OK;
+    }
+    list->n_running++;
+    shoal_status status = run_some(list, last, false, gradient);
+    if (status == SHOAL_OK) {
+        status = run_some(list, last, true, gradient);
     }
     list->n_running--;
     return status;

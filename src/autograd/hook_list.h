@@ -24,6 +24,7 @@ struct hook_function {
     /* The library's own, which emits ops when a step is captured. A captured step cannot run other hooks that are called
        after a gradient was added, because what they do is no part of the graph. */
     bool runs_in_captures;
+    bool runs_last;  /* on a gradient: runs after all other hooks of its tensor, whenever those were added */
     uint64_t number; /* of the change that adds it to a leaf (base/changes.h); 0: it is on a result */
 };
 
@@ -40,7 +41,8 @@ shoal_status hook_list_add(struct hook_list *list, const struct hook_function *f
 
 void hook_list_clear(struct hook_list *list);
 
-/* Runs hooks in order of registration; each gets what the previous one returned. *gradient belongs to the scope. */
+/* Runs hooks in order of registration, those with runs_last after the others; each gets what the previous one
+   returned. *gradient belongs to the scope. */
 shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradient);
 
 /* SHOAL_ERR_STATE if the gradient no longer has this version: a hook wrote to it, which it must not. */

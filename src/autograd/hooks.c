@@ -62,6 +62,16 @@ shoal_status hook_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook, vo
         hook_out);
 }
 
+shoal_status hook_on_final_gradient(shoal_tensor *leaf, shoal_gradient_hook hook, void *context,
+                                    shoal_hook **hook_out)
+{
+    return hook_list_add(
+        &leaf_of(leaf)->gradient_hooks,
+        &(struct hook_function){
+            .on_gradient = hook, .context = context, .runs_last = true, .number = changes_note()},
+        hook_out);
+}
+
 shoal_status shoal_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook, void *context,
                                   shoal_hook **hook_out)
 {

@@ -174,7 +174,7 @@ static shoal_status after_adding(void *context, shoal_tensor *leaf)
 
 shoal_status ddp_add_hooks(struct ddp_param *param)
 {
-    TRY(hook_on_gradient(param->tensor, before_adding, param, NULL, &param->on_gradient));
+    TRY(hook_on_final_gradient(param->tensor, before_adding, param, &param->on_gradient));
     TRY(hook_on_accumulated(param->tensor, after_adding, param, &param->on_accumulated));
     param->leaf = leaf_of(param->tensor);
     param->n_failures = param->leaf->n_failures;
