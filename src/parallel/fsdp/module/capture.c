@@ -14,6 +14,7 @@
 #include "parallel/fsdp/module/lifetime.h"
 #include "parallel/fsdp/module/root.h"
 #include "parallel/fsdp/module/tensors.h"
+#include "parallel/fsdp/module/tree.h"
 #include "parallel/fsdp/module/watch.h"
 #include "shoal/autograd.h"
 #include "shoal/scope.h"
@@ -168,6 +169,16 @@ static shoal_status begin_capture(struct fsdp_root *root, struct op_tracer *trac
     return SHOAL_OK;
 }
 
+/* An eager call looks at the tree of a unit when it gathers it. In a capture, whole parameters are other tensors, so all
+   trees are looked at before it begins. */
+static shoal_status check_trees(const struct fsdp_root *root)
+{
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        TRY(fsdp_check_tree(root->wrappers[i]));
+    }
+    return SHOAL_OK;
+}
+
 /* Preparing waits for the other ranks. If one of them gives up the step, this fails instead. */
 static shoal_status meet_and_prepare(struct fsdp_wrapper *wrapper)
 {
@@ -176,6 +187,9 @@ static shoal_status meet_and_prepare(struct fsdp_wrapper *wrapper)
     shoal_status status = wrapper->root ? SHOAL_OK : world_call_meet(lanes, sizeof lanes / sizeof lanes[0]);
     if (status == SHOAL_OK) {
         status = fsdp_wrapper_prepare(wrapper);
+    }
+    if (status == SHOAL_OK) {
+        status = check_trees(wrapper->root);
     }
     world_call_part(status == SHOAL_OK);
     return status;
