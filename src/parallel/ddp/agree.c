@@ -26,6 +26,7 @@ enum card_field {
     CARD_KEEPS_PARAMETERS,
     CARD_KEEPS_BUFFERS,
     CARD_HAS_BUFFERS,
+    CARD_PLACES, /* compared last: the hashes of tensors tell more */
     CARD_FIELDS
 };
 
@@ -63,6 +64,7 @@ static void write_card(const struct ddp_collector *collector, shoal_status mine,
     card[CARD_KEEPS_PARAMETERS] = options->keeps_parameters;
     card[CARD_KEEPS_BUFFERS] = options->keeps_buffers;
     card[CARD_HAS_BUFFERS] = ddp->buffers.are_sent;
+    memcpy(&card[CARD_PLACES], &ddp->places, sizeof card[CARD_PLACES]);
 }
 
 static void describe_field(enum card_field field, int64_t value, char *text, size_t bytes)
@@ -96,10 +98,22 @@ static shoal_status compare_cards(const int64_t *cards, const int64_t *mine, int
         }
     }
     for (int r = 0; r < n_ranks; r++) {
-        for (int k = CARD_TENSORS; k < CARD_FIELDS; k++) {
+        for (int k = CARD_TENSORS; k < CARD_PLACES; k++) {
             if (cards[r * CARD_FIELDS + k] != mine[k]) {
                 return fail_field((enum card_field)k, mine[k], cards[r * CARD_FIELDS + k], r);
             }
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status compare_places(const int64_t *cards, const int64_t *mine, int n_ranks)
+{
+    for (int r = 0; r < n_ranks; r++) {
+        if (cards[r * CARD_FIELDS + CARD_PLACES] != mine[CARD_PLACES]) {
+            return error_set(SHOAL_ERR_MISMATCH,
+                             "this rank and rank %d differ in which parameters are tied, or in their buffers",
+                             r);
         }
     }
     return SHOAL_OK;
@@ -162,10 +176,13 @@ shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal
     ddp->lane.number = (int)first[CARD_NUMBER];
     ddp->lane.generation = (int)first[CARD_GENERATION];
     ddp->buckets.block_number = (uint32_t)first[CARD_BLOCK];
-    status = has_peers ? compare_cards(cards, card, shoal_group_n_ranks(lane)) : SHOAL_OK;
+    if (has_peers) {
+        status = compare_cards(cards, card, shoal_group_n_ranks(lane));
+        status = status == SHOAL_OK ? compare_hashes(lane, &collector->list) : status;
+        status = status == SHOAL_OK ? compare_places(cards, card, shoal_group_n_ranks(lane)) : status;
+    }
     mem_free(cards);
-    TRY(status);
-    return has_peers ? compare_hashes(lane, &collector->list) : SHOAL_OK;
+    return status;
 }
 
 shoal_status ddp_confirm(shoal_group *lane, shoal_status mine)

@@ -157,6 +157,86 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
     return SHOAL_OK;
 }
 
+/* Looking ------------------------------------------------------------------------------------------------ */
+
+/* A walk over all places. The lists are in the order of first places, so only those of tied parameters have to be
+   searched for. */
+struct looking {
+    const struct ddp *ddp;
+    struct ddp_look look;
+    size_t n_params; /* how many of them were found so far */
+    size_t n_frozen;
+};
+
+static bool find_place(struct looking *looking, const shoal_tensor *tensor, size_t *number_out)
+{
+    const struct ddp *ddp = looking->ddp;
+    size_t i = looking->n_params;
+    size_t k = looking->n_frozen;
+    if (i < ddp->n_params && ddp->params[i].tensor == tensor) {
+        looking->n_params++;
+    } else if (k < ddp->n_frozen && ddp->frozen[k].tensor == tensor) {
+        looking->n_frozen++;
+        i = ddp->n_params;
+    } else {
+        i = 0;
+        while (i < ddp->n_params && ddp->params[i].tensor != tensor) {
+            i++;
+        }
+        k = 0;
+        while (k < ddp->n_frozen && ddp->frozen[k].tensor != tensor) {
+            k++;
+        }
+    }
+    *number_out = i < ddp->n_params ? i : ddp->n_params + k;
+    return *number_out < ddp->n_params + ddp->n_frozen;
+}
+
+static bool look_at_param(struct looking *looking, const shoal_module_entry *entry)
+{
+    const struct ddp *ddp = looking->ddp;
+    size_t number;
+    if (ddp_is_ignored(&ddp->config.options, entry->tensor)) {
+        return true;
+    }
+    if (!find_place(looking, entry->tensor, &number) ||
+        (number >= ddp->n_params && shoal_requires_grad(entry->tensor))) {
+        return false;
+    }
+    looking->look.places = hash_bytes(looking->look.places, entry->path, strlen(entry->path));
+    looking->look.places = hash_bytes(looking->look.places, &number, sizeof number);
+    return true;
+}
+
+static shoal_status look_at(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct looking *looking = context;
+    if (entry->kind == SHOAL_WALK_MODULES) {
+        *next = claim_value(entry->module, CLAIMANT_FSDP) ? SHOAL_WALK_SKIP : SHOAL_WALK_ON;
+    } else if (entry->kind == SHOAL_WALK_BUFFERS) {
+        uint64_t hash = hash_entry(entry, /*is_trained=*/false, /*is_new=*/false);
+        looking->look.places = hash_bytes(looking->look.places, &hash, sizeof hash);
+    } else if (!look_at_param(looking, entry)) {
+        looking->look.has_same_params = false;
+        *next = SHOAL_WALK_STOP;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status ddp_look(const struct ddp *ddp, struct ddp_look *look_out)
+{
+    struct looking looking = {.ddp = ddp, .look.has_same_params = true};
+    uint32_t flags = SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS | SHOAL_WALK_DUPLICATES;
+    flags |= ddp->config.options.keeps_buffers ? 0U : SHOAL_WALK_BUFFERS;
+    TRY(shoal_module_walk(ddp->module, flags, look_at, &looking));
+    *look_out = looking.look;
+    look_out->has_same_params = looking.look.has_same_params && looking.n_params == ddp->n_params &&
+                                looking.n_frozen == ddp->n_frozen;
+    return SHOAL_OK;
+}
+
+/* Collecting --------------------------------------------------------------------------------------------- */
+
 static shoal_status make_lists(struct ddp *ddp)
 {
     size_t n = ddp->n_params;
@@ -187,5 +267,8 @@ shoal_status ddp_collect(struct ddp_collector *collector)
         return error_set(SHOAL_ERR_INVALID, "no parameter of module %s requires a gradient",
                          shoal_module_type(ddp->module));
     }
+    struct ddp_look look;
+    TRY(ddp_look(ddp, &look));
+    ddp->places = look.places;
     return make_lists(ddp);
 }

@@ -30,4 +30,11 @@ struct ddp_collector {
 shoal_status ddp_collect(struct ddp_collector *collector);
 void ddp_tensors_free(struct ddp_tensors *list);
 
+/* What the tree is like, compared with the lists of a wrapper. */
+struct ddp_look {
+    bool has_same_params; /* the tree has the parameters of the lists, and those that were frozen still are */
+    uint64_t places;      /* a hash of where parameters are, and of buffers that are sent; ranks compare it */
+};
+shoal_status ddp_look(const struct ddp *ddp, struct ddp_look *look_out);
+
 #endif

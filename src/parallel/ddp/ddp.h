@@ -134,6 +134,7 @@ struct ddp {
     size_t n_frozen;
     size_t frozen_capacity;
 
+    uint64_t places; /* where parameters and buffers are (collect.h) */
     uint64_t looked; /* the latest change (base/changes.h) when the tree had these parameters */
     struct ddp_config config;
     struct ddp_inner inner;

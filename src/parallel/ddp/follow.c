@@ -22,64 +22,57 @@
 #include "parallel/ddp/values.h"
 #include "shoal/work.h"
 #include "tensor/scope.h"
+#include "tensor/tensor.h"
 
 /* Looking ------------------------------------------------------------------------------------------------ */
 
-/* A walk that compares the tree with the lists of the wrapper, which are in the order of a walk. */
-struct look {
-    const struct ddp *ddp;
-    size_t n_params; /* how many of them were found so far */
-    size_t n_frozen;
-    bool has_changed;
-};
-
-static shoal_status look_at(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
-{
-    struct look *look = context;
-    const struct ddp *ddp = look->ddp;
-    if (entry->kind == SHOAL_WALK_MODULES) {
-        *next = claim_value(entry->module, CLAIMANT_FSDP) ? SHOAL_WALK_SKIP : SHOAL_WALK_ON;
-    } else if (ddp_is_ignored(&ddp->config.options, entry->tensor)) {
-        return SHOAL_OK;
-    } else if (look->n_params < ddp->n_params && ddp->params[look->n_params].tensor == entry->tensor) {
-        look->n_params++;
-    } else if (look->n_frozen < ddp->n_frozen && ddp->frozen[look->n_frozen].tensor == entry->tensor &&
-               !shoal_requires_grad(entry->tensor)) {
-        look->n_frozen++;
-    } else {
-        look->has_changed = true;
-        *next = SHOAL_WALK_STOP;
-    }
-    return SHOAL_OK;
-}
-
 static shoal_status find_change(const struct ddp *ddp, bool *has_changed_out)
 {
-    struct look look = {.ddp = ddp};
+    struct ddp_look look;
     size_t n_buffers;
-    TRY(shoal_module_walk(ddp->module, SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS, look_at, &look));
+    TRY(ddp_look(ddp, &look));
     TRY(shoal_module_count(ddp->module, SHOAL_WALK_BUFFERS, &n_buffers));
     bool sends_buffers = n_buffers > 0 && !ddp->config.options.keeps_buffers;
-    *has_changed_out = look.has_changed || look.n_params < ddp->n_params || look.n_frozen < ddp->n_frozen ||
-                       sends_buffers != ddp->buffers.are_sent;
+    *has_changed_out =
+        !look.has_same_params || look.places != ddp->places || sends_buffers != ddp->buffers.are_sent;
     return SHOAL_OK;
 }
 
 /* Wrapping again ----------------------------------------------------------------------------------------- */
 
+/* The lanes of the module on which another rank may be in a step instead, eager or compiled. */
+static size_t list_lanes(const struct ddp *ddp, shoal_group **lanes)
+{
+    size_t n = 0;
+    lanes[n++] = ddp->lane.group;
+    if (ddp->buffers.are_sent) {
+        lanes[n++] = ddp->buffers.lane;
+    }
+    return n;
+}
+
 /* Compares that all ranks wrap the module again. */
 static shoal_status compare(struct ddp *ddp)
 {
     struct purpose purpose = ddp_purpose(ddp, PURPOSE_DDP_CHANGED);
-    shoal_work *announced;
-    TRY(collectives_barrier_start(ddp->lane.group, &purpose, &announced));
-    shoal_status status = ddp_order_compare(ddp->order.shared, &purpose, &ddp->lane.group, 1);
-    if (status == SHOAL_OK) {
-        status = shoal_work_wait(announced, -1.0);
-    } else {
-        work_forget(announced);
+    shoal_group *lanes[2];
+    shoal_work *announced[2] = {NULL, NULL};
+    size_t n = list_lanes(ddp, lanes);
+    shoal_status status = SHOAL_OK;
+    for (size_t i = 0; i < n && status == SHOAL_OK; i++) {
+        status = collectives_barrier_start(lanes[i], &purpose, &announced[i]);
     }
-    shoal_work_free(announced);
+    if (status == SHOAL_OK) {
+        status = ddp_order_compare(ddp->order.shared, &purpose, lanes, n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (announced[i] && status == SHOAL_OK) {
+            status = shoal_work_wait(announced[i], -1.0);
+        } else if (announced[i]) {
+            work_forget(announced[i]);
+        }
+        shoal_work_free(announced[i]);
+    }
     return status;
 }
 
@@ -117,6 +110,20 @@ static void keep_state(const struct ddp *ddp, struct ddp_param *param)
     }
 }
 
+/* A parameter that leaves takes its gradient along. Nobody watches that from now on, so it counts as this rank's own if
+   the parameter comes back. */
+static void let_leave(const struct ddp *ddp, const struct ddp_param *param)
+{
+    shoal_tensor *gradient = shoal_grad(param->tensor);
+    size_t i = 0;
+    while (i < ddp->n_params && ddp->params[i].tensor != param->tensor) {
+        i++;
+    }
+    if (gradient && i == ddp->n_params) {
+        gradient->is_averaged = false;
+    }
+}
+
 /* Takes the lists of `fresh` over; it has the old ones then. */
 static void take_over(struct ddp *ddp, struct ddp *fresh)
 {
@@ -142,6 +149,10 @@ static void take_over(struct ddp *ddp, struct ddp *fresh)
     ddp->backward.fences = fresh->backward.fences;
     ddp->backward.frozen_set = NULL;
     ddp->backward.n_frozen_set = 0;
+    ddp->places = fresh->places;
+    for (size_t i = 0; i < old.n_params; i++) {
+        let_leave(ddp, &old.params[i]);
+    }
     *fresh = old;
 }
 
