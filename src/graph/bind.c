@@ -534,12 +534,37 @@ static shoal_status agree_on_needs(struct shoal_plan *plan, const struct compare
     return SHOAL_OK;
 }
 
+static bool have_same_ranks(const shoal_group *a, const shoal_group *b)
+{
+    int n_ranks = shoal_group_n_ranks(a);
+    int i = 0;
+    while (i < n_ranks && i < shoal_group_n_ranks(b) &&
+           shoal_group_world_rank(a, i) == shoal_group_world_rank(b, i)) {
+        i++;
+    }
+    return i == n_ranks && i == shoal_group_n_ranks(b);
+}
+
+/* A rank that compares no plan on one group, because it runs one or does something else, compares none on other groups
+   of the same ranks either. These are poisoned: waiting there would only end at the deadline. */
 static shoal_status agree_on_rounds(struct compared_group *compared, size_t n_groups, shoal_status mine)
 {
     struct outcome outcome = {.status = SHOAL_OK};
+    struct outcome failure = {.status = SHOAL_OK};
+    const shoal_group *failed = NULL;
     note_outcome(&outcome, mine);
     for (size_t i = 0; i < n_groups; i++) {
-        note_outcome(&outcome, compare_rounds(&compared[i]));
+        shoal_group *group = compared[i].group;
+        if (failed && have_same_ranks(failed, group)) {
+            group_poison(group, failure.status, failure.text);
+            continue;
+        }
+        shoal_status status = compare_rounds(&compared[i]);
+        note_outcome(&outcome, status);
+        if (status != SHOAL_OK && !failed && group_failure(group) != SHOAL_OK) {
+            note_outcome(&failure, status);
+            failed = group;
+        }
     }
     return outcome.status == SHOAL_OK ? SHOAL_OK : error_set(outcome.status, "%s", outcome.text);
 }
