@@ -395,7 +395,8 @@ static void answer_failed(struct server *server, struct connection *connection, 
 {
     shoal_status status = (shoal_status)fields[0].number;
     if (fields[0].number < SHOAL_ERR_INTERNAL || fields[0].number >= SHOAL_OK || fields[1].n_bytes == 0 ||
-        fields[1].n_bytes >= CONNECTION_SMALL_BYTES || fields[2].n_bytes >= ERROR_TEXT_BYTES) {
+        fields[1].n_bytes >= CONNECTION_SMALL_BYTES || fields[2].n_bytes >= ERROR_TEXT_BYTES ||
+        memchr(fields[1].bytes, '\0', fields[1].n_bytes)) {
         drop(connection);
         return;
     }
