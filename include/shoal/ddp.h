@@ -31,9 +31,12 @@
  * frozen, thawed and tied. The next forward pass that records gradients while synchronization is on wraps the module
  * again, and is collective then: parameters that stayed keep their gradients, and new ones get the values of the
  * group's first rank (unless keeps_parameters is set). If only some ranks have changed theirs, all get
- * SHOAL_ERR_MISMATCH. A parameter that came later and gets a gradient without such a forward pass (because an inner
- * module was called by itself, or synchronization was off until the backward pass) is SHOAL_ERR_STATE in that backward
- * pass. Optimizers have to be told of new parameters by the program.
+ * SHOAL_ERR_MISMATCH. A parameter that was replaced takes its gradient along; if it comes back, that counts as a
+ * gradient of this rank. docs/concepts.md has a table of changes.
+ *
+ * A parameter that came later and gets a gradient without such a forward pass (because an inner module was called by
+ * itself, or synchronization was off until the backward pass) is SHOAL_ERR_STATE in that backward pass. Optimizers have
+ * to be told of new parameters by the program.
  *
  * A backward pass that fails leaves undefined gradients. Remove them, or write zeros, on every rank before the next
  * one: it then works again, unless a rank is gone. Until that is done, a backward pass is an error that names a
@@ -90,8 +93,8 @@ typedef struct shoal_ddp_options {
  * Wraps a module, so that its backward passes average gradients over the group. Collective. Parameters that require a
  * gradient are reduced; the others are only broadcast.
  *
- * Names, dtypes, shapes and options must be the same on all ranks. If they differ, all ranks get SHOAL_ERR_MISMATCH,
- * and the group can still be used. A module cannot be wrapped if it is wrapped already, or is inside a wrapped module,
+ * Names, dtypes, shapes, ties, buffers and options must be the same on all ranks. If they differ, all ranks get
+ * SHOAL_ERR_MISMATCH, and the group can still be used. A module cannot be wrapped if it is wrapped already, or is inside a wrapped module,
  * or has one inside. If modules inside are fully sharded, their shards must be among `ignored`. A call that fails
  * changes nothing, except values that were already being broadcast.
  */
