@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * DDP follows a program that changes the parameters of a wrapped module: gradients are averaged whether a parameter was
+ * there when the module was wrapped or came later, eager and compiled. Ranks that change different things are told.
+ */
+#include "fixtures/late_net.h"
+
+/* Ways to change a model ---------------------------------------------------------------------------------- */
+
+typedef void (*changer)(struct late *late);
+
+static void add_parameter(struct late *late)
+{
+    (void)CHECK_OK(shoal_module_add_parameter(late->layer, "late", late_tensor(1.0, true)));
+}
+
+static void add_child(struct late *late)
+{
+    (void)late_add_layer(late->net, "late");
+}
+
+static void replace(struct late *late)
+{
+    (void)CHECK_OK(shoal_module_set_parameter(late->net, "layer.w", late_tensor(3.0, true)));
+}
+
+static void thaw(struct late *late)
+{
+    (void)CHECK_OK(shoal_set_requires_grad(shoal_module_parameter(late->net, "w"), true));
+}
+
+static void freeze(struct late *late)
+{
+    (void)CHECK_OK(shoal_set_requires_grad(shoal_module_parameter(late->net, "w"), false));
+}
+
+static void add_buffer(struct late *late)
+{
+    (void)CHECK_OK(shoal_module_add_buffer(late->layer, "shift", late_tensor(1.0, false)));
+}
+
+static const struct {
+    const char *name;
+    changer change;
+} changes[] = {
+    {"a parameter that is added", add_parameter}, {"a child that is added", add_child},
+    {"a parameter that is replaced", replace},    {"a parameter that is thawed", thaw},
+    {"a parameter that is frozen", freeze},       {"a buffer that is added", add_buffer},
+};
+
+enum {
+    N_CHANGES = sizeof changes / sizeof changes[0]
+};
+
+/* Alike ---------------------------------------------------------------------------------------------------- */
+
+static void follow(struct rank *self, size_t index, bool is_compiled, bool reduce_unused)
+{
+    struct late late;
+    REQUIRE(late_open(&late, self, is_compiled));
+    if (changes[index].change == thaw) {
+        freeze(&late);
+    }
+    if (late_wrap_ddp(&late, reduce_unused) && CHECK_OK(late_step(&late))) {
+        late_check_means(&late);
+        changes[index].change(&late);
+        for (int i = 0; i < 3 && CHECK_OK(late_step(&late)); i++) {
+            late_check_means(&late);
+        }
+    }
+    if (test_has_failed()) {
+        test_failed(__FILE__, __LINE__, "%s, compiled %d, reduce_unused %d", changes[index].name, is_compiled,
+                    reduce_unused);
+    }
+    late_close(&late);
+}
+
+TEST_RANKS(changes_of_all_ranks_are_followed, 2)
+{
+    for (size_t i = 0; i < N_CHANGES; i++) {
+        for (int k = 0; k < 4 && !test_has_failed(); k++) {
+            follow(self, i, k % 2 == 1, k / 2 == 1);
+        }
+    }
+}
+
+/* One tensor in two places gets one gradient, the sum. */
+TEST_RANKS(parameters_that_are_tied_later, 2)
+{
+    for (int k = 0; k < 2 && !test_has_failed(); k++) {
+        struct late late;
+        REQUIRE(late_open(&late, self, k == 1));
+        REQUIRE(late_wrap_ddp(&late, false));
+        CHECK_OK(late_step(&late));
+        shoal_tensor *tied = shoal_module_parameter(late.net, "w");
+        CHECK_OK(shoal_module_set_parameter(late.net, "layer.w", tied));
+        CHECK_OK(late_step(&late));
+        late_check_gradient(tied, 2 * late_mean(&late));
+        late_close(&late);
+    }
+}
+
+/* New parameters begin with the values of the first rank, as those do that are there when a module is wrapped. */
+TEST_RANKS(new_parameters_get_the_values_of_the_first_rank, 2)
+{
+    struct late late;
+    REQUIRE(late_open(&late, self, false));
+    REQUIRE(late_wrap_ddp(&late, false));
+    shoal_tensor *replaced = late_tensor(10.0 + self->rank, true);
+    CHECK_OK(shoal_module_set_parameter(late.net, "w", replaced));
+    CHECK_OK(late_step(&late));
+    const float *data = shoal_data(replaced);
+    CHECK(data && data[0] == 10.0F);
+    late_close(&late);
+}
+
+/* A gradient that was averaged before is kept, and not averaged again. */
+TEST_RANKS(gradients_of_other_parameters_are_kept, 2)
+{
+    struct late late;
+    REQUIRE(late_open(&late, self, false));
+    REQUIRE(late_wrap_ddp(&late, false));
+    shoal_tensor *kept = shoal_module_parameter(late.net, "w");
+    CHECK_OK(late_step(&late));
+    replace(&late);
+    shoal_tensor *loss = NULL;
+    shoal_tensor *x = shoal_full((int64_t[]){1}, 1, self->rank + 1.0, SHOAL_F32);
+    CHECK_OK(late_run(&late, &x, 1, &loss, 1));
+    late_check_gradient(kept, 2 * late_mean(&late));
+    late_check_gradient(shoal_module_parameter(late.net, "layer.w"), late_mean(&late));
+    late_close(&late);
+}
+
+/* A parameter that was averaged, left the module, got a gradient of this rank elsewhere and comes back: what it has is
+   averaged, not taken for an average. */
+TEST_RANKS(a_parameter_that_comes_back_brings_its_own_gradient, 2)
+{
+    for (int k = 0; k < 2 && !test_has_failed(); k++) {
+        struct late late;
+        REQUIRE(late_open(&late, self, k == 1));
+        REQUIRE(late_wrap_ddp(&late, false));
+        shoal_tensor *first = shoal_tensor_ref(shoal_module_parameter(late.net, "layer.w"));
+        CHECK_OK(late_step(&late));
+        replace(&late);
+        CHECK_OK(late_step(&late));
+        CHECK_OK(shoal_backward(shoal_sum(shoal_mul_scalar(first, self->rank), NULL, 0, false), NULL));
+        CHECK_OK(shoal_module_set_parameter(late.net, "layer.w", first));
+        shoal_tensor *x = shoal_full((int64_t[]){1}, 1, self->rank + 1.0, SHOAL_F32);
+        shoal_tensor *loss = NULL;
+        late.is_compiled ? (void)CHECK_OK(shoal_compiled_run(late.compiled, &x, 1, &loss, 1))
+                         : (void)CHECK_OK(late_run(&late, &x, 1, &loss, 1));
+        late_check_gradient(first, 2 * late_mean(&late) + 0.5);
+        if (late.is_compiled) {
+            shoal_tensor_unref(loss);
+        }
+        shoal_tensor_unref(first);
+        late_close(&late);
+    }
+}
+
+/* Hooks ---------------------------------------------------------------------------------------------------- */
+
+static shoal_tensor *square(void *context, shoal_tensor *gradient)
+{
+    (void)context;
+    return shoal_mul(gradient, gradient);
+}
+
+/* A hook sees this rank's gradient before it is averaged, whenever it was added, eager and compiled. */
+TEST_RANKS(hooks_see_gradients_before_they_are_averaged, 2)
+{
+    for (int k = 0; k < 4 && !test_has_failed(); k++) {
+        struct late late;
+        shoal_hook *hook = NULL;
+        REQUIRE(late_open(&late, self, k % 2 == 1));
+        shoal_tensor *w = shoal_module_parameter(late.net, "w");
+        if (k / 2 == 0) {
+            CHECK_OK(shoal_on_gradient(w, square, NULL, &hook));
+        }
+        REQUIRE(late_wrap_ddp(&late, false));
+        if (k / 2 == 1) {
+            CHECK_OK(late_step(&late));
+            late_check_means(&late);
+            CHECK_OK(shoal_on_gradient(w, square, NULL, &hook));
+        }
+        CHECK_OK(late_step(&late));
+        late_check_gradient(w, (1.0 + 4.0) / 2.0);
+        shoal_hook_remove(hook);
+        CHECK_OK(late_step(&late));
+        late_check_means(&late);
+        late_close(&late);
+    }
+}
+
+/* One rank alone ------------------------------------------------------------------------------------------- */
+
+/* All ranks get an error, and none of them waits for the deadline. With a buffer ranks also meet on another lane. */
+static void deviate(struct rank *self, size_t index, bool is_compiled, bool has_buffer)
+{
+    struct late late;
+    REQUIRE(late_open(&late, self, is_compiled));
+    if (changes[index].change == thaw) {
+        freeze(&late);
+    }
+    if (has_buffer) {
+        CHECK_OK(shoal_module_add_buffer(late.net, "first", late_tensor(1.0, false)));
+    }
+    if (late_wrap_ddp(&late, false) && CHECK_OK(late_step(&late)) && CHECK_OK(late_step(&late))) {
+        if (self->rank == 1) {
+            changes[index].change(&late);
+        }
+        (void)CHECK_STATUS(late_step(&late), SHOAL_ERR_MISMATCH);
+        test_barrier(self); /* a rank that leaves would be another reason */
+    }
+    if (test_has_failed()) {
+        test_failed(__FILE__, __LINE__, "%s, compiled %d, with a buffer %d", changes[index].name, is_compiled,
+                    has_buffer);
+    }
+    late_close(&late);
+}
+
+TEST_RANKS(a_change_of_one_rank_alone_is_an_error_on_all, 2)
+{
+    for (size_t i = 0; i < N_CHANGES; i++) {
+        for (int k = 0; k < 4 && !test_has_failed(); k++) {
+            deviate(self, i, k % 2 == 1, k / 2 == 1);
+        }
+    }
+}
+
+/* Both ranks replace a parameter by one that there is already, but not by the same one. */
+TEST_RANKS(ranks_that_tie_different_parameters, 2)
+{
+    struct late late;
+    REQUIRE(late_open(&late, self, false));
+    (void)late_add_layer(late.net, "third");
+    REQUIRE(late_wrap_ddp(&late, false));
+    CHECK_OK(late_step(&late));
+    CHECK_OK(shoal_module_set_parameter(late.net, "third.w",
+                                        shoal_module_parameter(late.net, self->rank == 0 ? "w" : "layer.w")));
+    CHECK_STATUS(late_step(&late), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("differ in which parameters are tied");
+    test_barrier(self);
+    late_close(&late);
+}
+
+/* Ranks send buffers to each other by their order. */
+TEST_RANKS(ranks_that_add_buffers_to_different_modules, 2)
+{
+    for (int k = 0; k < 2 && !test_has_failed(); k++) {
+        struct late late;
+        REQUIRE(late_open(&late, self, k == 1));
+        REQUIRE(late_wrap_ddp(&late, false));
+        CHECK_OK(late_step(&late));
+        CHECK_OK(shoal_module_add_buffer(self->rank == 0 ? late.net : late.layer, "shift",
+                                         late_tensor(1.0 + self->rank, false)));
+        CHECK_STATUS(late_step(&late), SHOAL_ERR_MISMATCH);
+        test_barrier(self);
+        late_close(&late);
+    }
+}
