@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counting system calls, and failing one of them (test builds only). Arm one only while no thread makes such calls. */
+/* Counting system calls, and failing one of them or all of a kind (test builds only). Arm only while no thread makes such calls. */
 #include "base/os/fault.h"
 
 #ifdef SHOAL_FAIL_POINTS
@@ -7,11 +7,14 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 
 static _Atomic uint64_t n_calls;
 static _Atomic uint64_t armed_number;
 static _Atomic int armed_code;
 static const char *_Atomic failed_name;
+static const char *_Atomic armed_kind;
+static _Atomic int kind_code;
 
 void os_fault_arm(uint64_t number, int code)
 {
@@ -20,6 +23,13 @@ void os_fault_arm(uint64_t number, int code)
     atomic_store(&n_calls, 0);
     atomic_store(&armed_code, code);
     atomic_store(&armed_number, number);
+}
+
+void os_fault_arm_kind(const char *name, int code)
+{
+    atomic_store(&armed_kind, NULL);
+    atomic_store(&kind_code, code);
+    atomic_store(&armed_kind, name);
 }
 
 uint64_t os_fault_count(void)
@@ -35,11 +45,13 @@ const char *os_fault_name(void)
 
 bool os_fault(const char *name)
 {
-    if (atomic_fetch_add(&n_calls, 1) + 1 != atomic_load(&armed_number)) {
+    const char *kind = atomic_load(&armed_kind);
+    bool is_kind = kind && strcmp(kind, name) == 0;
+    if (atomic_fetch_add(&n_calls, 1) + 1 != atomic_load(&armed_number) && !is_kind) {
         return false;
     }
     atomic_store(&failed_name, name);
-    errno = atomic_load(&armed_code);
+    errno = atomic_load(is_kind ? &kind_code : &armed_code);
     return true;
 }
 

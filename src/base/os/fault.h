@@ -14,6 +14,8 @@
 
 /* Counts from 1 again; call `number` fails with `code`, an errno. 0 arms nothing, and only counts. */
 void os_fault_arm(uint64_t number, int code);
+/* Every call of this kind fails with `code`, until a NULL name is armed. The name is kept, not copied. */
+void os_fault_arm_kind(const char *name, int code);
 uint64_t os_fault_count(void);
 /* What the call that failed was for; "" when none has. */
 const char *os_fault_name(void);

@@ -37,6 +37,22 @@ void os_prefer_large_pages(void *base, size_t bytes);
 /* Makes pages present, as if they were written, without changing them. Older kernels refuse it. */
 int os_populate(void *base, size_t bytes);
 
+/* Memory of another process (process.c) --------------------------------------------------------------- */
+
+/* The number of this process, as processes of its namespace know it. */
+int64_t os_process(void);
+/*
+ * Copies out of the memory of a process. Returns the bytes that were copied, which may be fewer: up to the first that
+ * cannot be read there or written here. EPERM, ENOSYS: the system does not allow it. ESRCH: there is no such process.
+ */
+int64_t os_read_process(int64_t process, uint64_t address, void *target, size_t bytes);
+/*
+ * Lets processes that have the same parent, and their children, read the memory of this one, where the kernel would
+ * otherwise allow that to its parents alone (Yama's ptrace_scope 1). Changes nothing elsewhere. What the process may have
+ * allowed before (PR_SET_PTRACER) is replaced.
+ */
+void os_let_siblings_read(void);
+
 /* Locks that the kernel drops with their process (lock.c) ---------------------------------------------- */
 
 /* Not inherited by children, and dropped when the process closes any descriptor of the file. EAGAIN, EACCES: taken. */

@@ -36,6 +36,45 @@ TEST(memory_is_shared_sealed_and_mapped_twice)
     CHECK(os_map(fd, bytes) == NULL && errno == EBADF);
 }
 
+TEST(memory_of_a_process_is_read_as_far_as_it_goes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    static char target[65536 * 2];
+    REQUIRE(page * 2 <= sizeof target);
+    int fd = os_memory_file("os_test");
+    REQUIRE(fd >= 0 && os_memory_file_reserve(fd, 2 * page) == 0);
+    char *base = os_map(fd, 2 * page);
+    REQUIRE(base != NULL);
+    memset(base, 5, 2 * page);
+    int64_t n_read = os_read_process(os_process(), (uint64_t)(uintptr_t)base, target, 2 * page);
+    if (n_read >= 0 || (errno != EPERM && errno != ENOSYS)) { /* a system may forbid it */
+        CHECK_INT(n_read, (long long)(2 * page));
+        CHECK_BYTES(target, base, 2 * page);
+        os_unmap(base + page, page);
+        CHECK_INT(os_read_process(os_process(), (uint64_t)(uintptr_t)base, target, 2 * page),
+                  (long long)page);
+        CHECK(os_read_process(os_process(), (uint64_t)(uintptr_t)(base + page), target, page) == -1);
+        CHECK_INT(errno, EFAULT);
+        base = os_map(fd, 2 * page); /* both, so that nothing is left */
+    }
+    os_let_siblings_read();
+    os_unmap(base, 2 * page);
+    (void)close(fd);
+}
+
+TEST(a_kind_of_call_can_fail)
+{
+    char byte;
+    os_fault_arm_kind("read process", EIO);
+    for (int i = 0; i < 3; i++) {
+        errno = 0;
+        CHECK(os_read_process(os_process(), (uint64_t)(uintptr_t)&byte, &byte, 1) == -1);
+        CHECK_INT(errno, EIO);
+        CHECK(os_n_processors() > 0);
+    }
+    os_fault_arm_kind(NULL, 0);
+}
+
 TEST(own_locks_are_not_others)
 {
     int fd = os_memory_file("os_test");
