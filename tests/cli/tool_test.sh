@@ -174,6 +174,12 @@ says out "staged   could:        "
 expect 0 info --explain all_reduce --ranks 1 --bytes 1K
 says out "all_reduce, 1 rank, 1024 bytes: local"
 says out "staged   cannot:       needs more ranks than one"
+SHOAL_ALGO=single expect 0 info --explain all_to_all --ranks 8 --bytes 1M
+says out "all_to_all, 8 ranks, 1048576 bytes: single"
+says out "single   is taken:     copies once"
+SHOAL_ALGO=single SHOAL_SINGLE_COPY=off expect 0 info --explain all_to_all --ranks 8 --bytes 1M
+says out "all_to_all, 8 ranks, 1048576 bytes: staged"
+says out "single   cannot:       needs ranks that may read each other's memory"
 expect 0 info --explain barrier --ranks 2
 says out "barrier, 2 ranks, 0 bytes: oneshot"
 SHOAL_INTERFACE=lo expect 0 info --explain all_reduce --ranks 2 --bytes 1M --transport two_level

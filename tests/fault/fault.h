@@ -16,6 +16,7 @@
 #include "shoal/work.h"
 #include "shoal/world.h"
 #include "sharedmem/segment.h"
+#include "transport/shm/algorithm.h"
 
 enum {
     FAULT_RANKS = 3,
@@ -106,6 +107,18 @@ static inline shoal_status fault_broadcast_list(shoal_group *g, struct fault_mem
 {
     shoal_part parts[2] = {{NULL, w->a, n}, {NULL, w->b, n}};
     return group_broadcast_list(g, parts, 2, SHOAL_F32, 1);
+}
+
+/* Out of the memory of the peers, whatever the tables prefer. Twice: in the first one ranks find out whether they can. */
+static inline shoal_status fault_single(shoal_group *g, struct fault_memory *w, size_t n)
+{
+    algorithm_override_all(&shm_algorithms, SHM_ALGORITHM_SINGLE);
+    shoal_status status = shoal_group_all_to_all(g, w->a, w->b, n, SHOAL_F32);
+    if (status == SHOAL_OK) {
+        status = shoal_group_all_to_all(g, w->a, w->b, n, SHOAL_F32);
+    }
+    algorithm_override_all(&shm_algorithms, SHM_ALGORITHM_COUNT);
+    return status;
 }
 
 static inline shoal_status fault_ring(shoal_group *g, struct fault_memory *w, size_t n)

@@ -2,6 +2,9 @@
 /* Choosing an algorithm by the rows of algorithms.def and preferences.def, or by SHOAL_ALGO. */
 #include "transport/shm/algorithm.h"
 
+#include <stdint.h>
+
+#include "base/options.h"
 #include "transport/shm/oneshot.h"
 
 const struct algorithm_row shm_algorithm_rows[SHM_ALGORITHM_COUNT] = {
@@ -15,7 +18,13 @@ const struct algorithm_row shm_algorithm_rows[SHM_ALGORITHM_COUNT] = {
 #undef ALGORITHM
 };
 
+_Static_assert(SHM_SINGLE_RANKS * 2 * sizeof(uint64_t) <= SHM_SLOT_BYTES, "counts and addresses fit a slot");
 _Static_assert(SHM_SLOT_BYTES == 16 * 1024, "algorithms.def says it in words");
+
+bool shm_single_is_wanted(void)
+{
+    return option_choice(OPTION_SINGLE_COPY) == 0; /* auto */
+}
 
 bool shm_algorithm_can(enum shm_algorithm algorithm, const struct shm_algorithm_query *query)
 {
@@ -56,11 +65,13 @@ enum shm_algorithm shm_algorithm_pick(const struct shm_algorithm_query *query, c
     enum shm_algorithm algorithm = (enum shm_algorithm)algorithm_asked(&shm_algorithms, query->kind);
     if (algorithm < SHM_ALGORITHM_COUNT && shm_algorithm_can(algorithm, query)) {
         why = "SHOAL_ALGO asks for it";
-    } else if (algorithm == SHM_ALGORITHM_DIRECT && shm_algorithm_can(SHM_ALGORITHM_STAGED, query)) {
-        /* Other ranks may have symmetric buffers and pick direct. With those only staged can be agreed on
-           (shm_settle). */
+    } else if ((algorithm == SHM_ALGORITHM_DIRECT || algorithm == SHM_ALGORITHM_SINGLE) &&
+               shm_algorithm_can(SHM_ALGORITHM_STAGED, query)) {
+        /* Other ranks may have buffers for it, and pick it. With those only staged can be agreed on (shm_settle). */
+        why = algorithm == SHM_ALGORITHM_DIRECT
+                  ? "SHOAL_ALGO asks for direct, but the buffers are not symmetric"
+                  : "SHOAL_ALGO asks for single, but peers cannot read the buffers";
         algorithm = SHM_ALGORITHM_STAGED;
-        why = "SHOAL_ALGO asks for direct, but the buffers are not symmetric";
     } else {
         algorithm = pick_preferred(query, &why);
     }
@@ -88,7 +99,9 @@ static struct shm_algorithm_query make_query(const struct algorithm_question *qu
     return (struct shm_algorithm_query){.kind = question->kind,
                                         .n_ranks = question->n_ranks,
                                         .slot_bytes = find_slot_bytes(question),
-                                        .is_symmetric = question->is_symmetric};
+                                        .bytes = question->bytes,
+                                        .is_symmetric = question->is_symmetric,
+                                        .is_readable = shm_single_is_wanted()};
 }
 
 static bool can_carry(int row, const struct algorithm_question *question)

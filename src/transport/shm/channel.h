@@ -53,17 +53,36 @@ struct shm_slot {
     _Alignas(SHM_LINE) char data[SHM_SLOT_BYTES];
 };
 
+/* A word of a rank's memory that peers read, to find out whether they can. */
+struct shm_offer {
+    int64_t process;  /* 0: this rank does not offer its memory */
+    uint64_t address; /* in that process */
+    uint64_t word[2]; /* random: what they must find there */
+};
+
 /* The counters of one rank, each on lines of its own. All only grow (flag.h). */
 struct shm_rank {
     _Alignas(
         SHM_LINE) _Atomic uint32_t done; /* collectives whose slots this rank has read for the last time */
-    _Alignas(
-        SHM_LINE) _Atomic uint32_t wrote; /* direct and window collectives that this rank is through with */
+    /* Steps of direct, single and window collectives that this rank is through with. */
+    _Alignas(SHM_LINE) _Atomic uint32_t wrote;
     _Alignas(SHM_LINE) _Atomic uint32_t filled;    /* rounds whose data lies in this rank's half */
     _Alignas(SHM_LINE) _Atomic uint32_t reduced;   /* rounds whose part this rank has reduced */
     _Alignas(SHM_LINE) _Atomic uint32_t taken;     /* rounds of which this rank has read everything */
     _Alignas(SHM_LINE) _Atomic uint32_t processor; /* no counter: where this rank last waited (base/wait.h) */
+    /* Only `single` uses these. The offer is made before this rank's first collective, can_read is written once in the life
+       of the group, has_read in every collective. */
+    _Alignas(SHM_LINE) struct shm_offer offer;
+    uint32_t can_read; /* this rank can read the memory of all peers */
+    uint32_t has_read; /* it has read what it needs in this collective; 0: the system has refused */
     struct shm_slot slots[SHM_SLOTS];
+};
+
+/* Whether the ranks of a group can read each other's memory; all of them have the same answer. */
+enum shm_reading {
+    SHM_READING_UNKNOWN, /* until the first collective that would use it */
+    SHM_READING_WORKS,
+    SHM_READING_REFUSED /* for good */
 };
 
 enum shm_failure_state {
@@ -99,8 +118,12 @@ struct shm_channel {
     uint32_t known_done;
     /* Rounds of staging so far; the same on all ranks. Touched by run only. */
     uint32_t rounds;
-    /* Collectives that have used `wrote`; the same on all ranks. Touched by run only. */
+    /* Steps that have used `wrote`; the same on all ranks. Touched by run only. */
     uint32_t n_wrote;
+    /* For `single`. Touched by run only; post, which looks at `reading`, is not called meanwhile. */
+    enum shm_reading reading;
+    int64_t *processes; /* n_ranks: those of the peers, once reading works */
+    uint64_t word[2];   /* what the own offer points at */
     /* When finish checks for deaths again. Short waits end before they would check by themselves. */
     _Atomic int64_t look_ns;
     const void **sources; /* n_ranks: the sources of a reduction */
@@ -128,6 +151,13 @@ static inline struct region_place *shm_list_places(const struct shm_channel *cha
                                                    uint32_t sequence)
 {
     return (struct region_place *)(void *)shm_slot(channel, rank, sequence)->data;
+}
+
+/* In a slot of `single`: the addresses of the blocks that this rank gives, in its process, behind the counts of an
+   all_to_all_v. A block for each rank, or one for all. */
+static inline uint64_t *shm_addresses(const struct shm_channel *channel, int rank, uint32_t sequence)
+{
+    return (uint64_t *)(void *)shm_slot(channel, rank, sequence)->data + channel->n_ranks;
 }
 
 /* The staging segment, made at first use. */
@@ -197,7 +227,13 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
 shoal_status shm_compare(struct shm_channel *channel, const struct collective *collective);
 /* Compares with the ranks that have entered so far: for a rank that waits for something else. */
 shoal_status shm_compare_entered(struct shm_channel *channel, const struct collective *collective);
-/* The algorithm for all ranks: direct if all picked it, otherwise staged. */
+/*
+ * Compares the counts of an all_to_all_v, which lie in the slots: SHOAL_ERR_MISMATCH if a peer sends another number than
+ * this rank expects. *largest_out: elements of the largest block between any two ranks.
+ */
+shoal_status shm_compare_counts(struct shm_channel *channel, const struct collective *collective,
+                                size_t *largest_out);
+/* The algorithm for all ranks: direct or single if all can, otherwise staged. */
 enum shm_algorithm shm_settle(struct shm_channel *channel, const struct collective *collective);
 /* Says that this rank has read the slots of the collective for the last time: they may be written again. */
 void shm_done(struct shm_channel *channel, uint32_t sequence);
@@ -218,6 +254,11 @@ bool shm_find_places(struct shm_channel *channel, const struct collective *colle
 /* Writes the places of a list's parts into the own slot, after shm_find_places has returned true. */
 void shm_write_list_places(struct shm_channel *channel, const struct collective *collective);
 
+/* Whether peers may read what this rank gives in the call where it lies. */
+bool shm_is_readable(const struct shm_channel *channel, const struct collective *collective);
+/* Writes the addresses of the blocks that this rank gives into its slot. */
+void shm_write_addresses(struct shm_channel *channel, const struct collective *collective);
+
 /* The algorithms, each in a file of its name ------------------------------------------------------------ */
 
 void shm_oneshot_fill(struct shm_channel *channel, const struct collective *collective);
@@ -228,6 +269,10 @@ void shm_oneshot_fetch_next(struct shm_channel *channel, const struct collective
 
 shoal_status shm_staged_run(struct shm_channel *channel, struct collective *collective);
 shoal_status shm_direct_run(struct shm_channel *channel, struct collective *collective);
+/* Runs the collective as staged where it turns out that ranks cannot read each other's memory. */
+shoal_status shm_single_run(struct shm_channel *channel, struct collective *collective);
+/* Says to the peers where they can try to read this rank's memory. Called while the channel is connected. */
+void shm_offer_memory(struct shm_channel *channel);
 shoal_status shm_window_run(struct shm_channel *channel, struct collective *collective);
 shoal_status shm_local_run(struct shm_channel *channel, const struct collective *collective);
 /* Whether shm_local_run would wait for the release of a window, which only its caller can do. */

@@ -97,6 +97,9 @@ void shm_write_slot(struct shm_channel *channel, const struct collective *collec
             shm_write_list_places(channel, collective);
         }
     }
+    if (collective->algorithm == SHM_ALGORITHM_SINGLE) {
+        shm_write_addresses(channel, collective);
+    }
     /* Last: peers that came before poll this line, and each of their reads takes it away from this processor. */
     slot->algorithm = (uint32_t)collective->algorithm;
     slot->fingerprint = fingerprint;
@@ -176,9 +179,9 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
 /* Parting ---------------------------------------------------------------------------------------------- */
 
 /*
- * `wrote` counts only the collectives that use it, and does not follow the sequence. Between two of them there may be
- * any number of others, and a counter that stood still for 2^30 collectives would look as if it were ahead. All ranks
- * count the same collectives.
+ * `wrote` counts only the steps that use it (one of a direct or window collective, two or three of a single one), and
+ * does not follow the sequence. Between two of them there may be any number of other collectives, and a counter that
+ * stood still for 2^30 collectives would look as if it were ahead. All ranks count the same steps.
  */
 void shm_raise_wrote(struct shm_channel *channel)
 {
@@ -219,11 +222,16 @@ static struct fingerprint_call call_in(const struct shm_slot *slot)
                                      .words = slot->words};
 }
 
+/* Whether ranks may differ in it, and settle on one when they meet. */
+static bool is_settled(uint32_t algorithm)
+{
+    return algorithm == SHM_ALGORITHM_DIRECT || algorithm == SHM_ALGORITHM_SINGLE ||
+           algorithm == SHM_ALGORITHM_STAGED;
+}
+
 static shoal_status compare_algorithms(struct shm_channel *channel, int peer, uint32_t theirs, uint32_t ours)
 {
-    bool is_large = theirs == SHM_ALGORITHM_DIRECT || theirs == SHM_ALGORITHM_STAGED;
-    bool are_we_large = ours == SHM_ALGORITHM_DIRECT || ours == SHM_ALGORITHM_STAGED;
-    if (theirs == ours || (is_large && are_we_large)) {
+    if (theirs == ours || (is_settled(theirs) && is_settled(ours))) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_MISMATCH,
@@ -271,12 +279,39 @@ shoal_status shm_compare_entered(struct shm_channel *channel, const struct colle
     return SHOAL_OK;
 }
 
+shoal_status shm_compare_counts(struct shm_channel *channel, const struct collective *collective,
+                                size_t *largest_out)
+{
+    const int *world_ranks = channel->base.peers->world_ranks;
+    size_t largest = 0;
+    for (int i = 0; i < channel->n_ranks; i++) {
+        const uint64_t *counts =
+            (const uint64_t *)(const void *)shm_slot(channel, i, collective->sequence)->data;
+        if (counts[channel->rank] != collective->recv_counts[i]) {
+            return error_set(
+                SHOAL_ERR_MISMATCH,
+                "all_to_all_v #%u on group %s: rank %d sends %zu elements to rank %d, which expects %zu",
+                collective->sequence, transport_group_name(channel->base.peers), world_ranks[i],
+                (size_t)counts[channel->rank], world_ranks[channel->rank], collective->recv_counts[i]);
+        }
+        for (int k = 0; k < channel->n_ranks; k++) {
+            largest = counts[k] > largest ? (size_t)counts[k] : largest;
+        }
+    }
+    *largest_out = largest;
+    return SHOAL_OK;
+}
+
 enum shm_algorithm shm_settle(struct shm_channel *channel, const struct collective *collective)
 {
+    /* Where only the root's memory is read, what the others could do with theirs does not matter. */
+    bool is_from_root = collective->kind == COLLECTIVE_BROADCAST || collective->kind == COLLECTIVE_SCATTER;
+    uint32_t first = shm_slot(channel, is_from_root ? collective->root : 0, collective->sequence)->algorithm;
     for (int i = 0; i < channel->n_ranks; i++) {
-        if (shm_slot(channel, i, collective->sequence)->algorithm != SHM_ALGORITHM_DIRECT) {
+        uint32_t algorithm = shm_slot(channel, i, collective->sequence)->algorithm;
+        if (algorithm == SHM_ALGORITHM_STAGED || (algorithm != first && !is_from_root)) {
             return SHM_ALGORITHM_STAGED;
         }
     }
-    return SHM_ALGORITHM_DIRECT;
+    return (enum shm_algorithm)first;
 }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Which buffers of a call lie in symmetric memory, where peers can reach them. */
+/* Where peers can reach the buffers of a call: in symmetric memory (direct), or in the memory of this rank's process
+   (single). */
+#include "transport/blocks.h"
 #include "transport/shm/channel.h"
+
+/* Symmetric memory ---------------------------------------------------------------------------------------- */
 
 /*
  * Finds where a buffer lies in symmetric memory, if all members of the group have a block there. The answer decides for
@@ -89,4 +93,53 @@ bool shm_find_places(struct shm_channel *channel, const struct collective *colle
         break;
     }
     return false;
+}
+
+/* Memory of this process ----------------------------------------------------------------------------------- */
+
+/* Where a block begins that this rank gives: to `receiver`, or to all. */
+static const char *find_block(const struct shm_channel *channel, const struct collective *collective,
+                              int receiver)
+{
+    bool has_blocks = collective_rows[collective->kind].has_send_blocks;
+    enum block_side side = collective->kind == COLLECTIVE_BROADCAST ? BLOCK_RECV : BLOCK_SEND;
+    int block = has_blocks ? receiver : channel->rank;
+    struct block_walk walk =
+        block_walk_begin(collective, side, block, 0, block_elements(collective, side, block));
+    return block_walk_next(&walk, SIZE_MAX).data; /* with one piece there is one stretch */
+}
+
+static bool is_in_place(const struct shm_channel *channel, const struct collective *collective)
+{
+    if (!collective->send_blocks && !collective->recv_blocks) {
+        return collective->pieces[0].send == collective->pieces[0].recv;
+    }
+    bool is_found = false;
+    for (int i = 0; i < channel->n_ranks && !is_found; i++) {
+        struct block_walk walk =
+            block_walk_begin(collective, BLOCK_RECV, i, 0, block_elements(collective, BLOCK_RECV, i));
+        const char *recv = block_walk_next(&walk, SIZE_MAX).data;
+        is_found = recv && recv == find_block(channel, collective, i);
+    }
+    return is_found;
+}
+
+bool shm_is_readable(const struct shm_channel *channel, const struct collective *collective)
+{
+    if (channel->reading == SHM_READING_REFUSED || shm_peer(channel, channel->rank)->offer.process == 0 ||
+        collective->kind == COLLECTIVE_WINDOW_GATHER || collective->n_pieces != 1) {
+        return false;
+    }
+    return collective->kind != COLLECTIVE_ALL_TO_ALL || !is_in_place(channel, collective);
+}
+
+void shm_write_addresses(struct shm_channel *channel, const struct collective *collective)
+{
+    uint64_t *addresses = shm_addresses(channel, channel->rank, collective->sequence);
+    bool has_blocks = collective_rows[collective->kind].has_send_blocks;
+    bool gives = !collective_rows[collective->kind].has_root ||
+                 (collective->kind == COLLECTIVE_GATHER) == (channel->rank != collective->root);
+    for (int i = 0; gives && i < (has_blocks ? channel->n_ranks : 1); i++) {
+        addresses[i] = (uint64_t)(uintptr_t)find_block(channel, collective, i);
+    }
 }

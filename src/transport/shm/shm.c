@@ -27,6 +27,7 @@ static void shm_disconnect(struct channel *base)
     mem_free(channel->sources);
     mem_free(channel->peers);
     mem_free(channel->targets);
+    mem_free(channel->processes);
     mem_free(channel);
 }
 
@@ -36,7 +37,8 @@ static shoal_status open_memory(struct shm_channel *channel, int64_t deadline_ns
     channel->sources = mem_alloc_zeroed(n_ranks, sizeof *channel->sources);
     channel->peers = mem_alloc_zeroed(n_ranks, sizeof *channel->peers);
     channel->targets = mem_alloc_zeroed(n_ranks, sizeof *channel->targets);
-    if (!channel->sources || !channel->peers || !channel->targets) {
+    channel->processes = mem_alloc_zeroed(n_ranks, sizeof *channel->processes);
+    if (!channel->sources || !channel->peers || !channel->targets || !channel->processes) {
         return SHOAL_ERR_NO_MEMORY;
     }
     if (channel->n_ranks == 1) {
@@ -50,6 +52,7 @@ static shoal_status open_memory(struct shm_channel *channel, int64_t deadline_ns
     segment_touch(channel->segment,
                   offsetof(struct shm_segment, ranks) + (size_t)channel->rank * sizeof(struct shm_rank),
                   sizeof(struct shm_rank));
+    shm_offer_memory(channel);
     return SHOAL_OK;
 }
 
@@ -83,8 +86,10 @@ static enum shm_algorithm pick(struct shm_channel *channel, const struct collect
         .slot_bytes = shm_oneshot_bytes(collective, channel->n_ranks),
     };
     enum shm_algorithm algorithm = shm_algorithm_pick(&query, NULL);
-    /* Nothing but the choice between staged and direct depends on symmetric memory (preferences.def). */
+    /* Nothing but the choice between staged, direct and single depends on where memory lies (preferences.def). */
     if (algorithm == SHM_ALGORITHM_STAGED) {
+        query.bytes = collective_bytes(collective, channel->n_ranks);
+        query.is_readable = shm_is_readable(channel, collective);
         struct region_place send;
         struct region_place recv;
         query.is_symmetric = shm_find_places(channel, collective, &send, &recv);
@@ -245,6 +250,9 @@ static shoal_status run_large(struct shm_channel *channel, struct collective *co
     TRY(shm_compare(channel, collective));
     FAIL_POINT("shm met");
     collective->algorithm = (int)shm_settle(channel, collective);
+    if (collective->algorithm == SHM_ALGORITHM_SINGLE) {
+        return shm_single_run(channel, collective);
+    }
     return collective->algorithm == SHM_ALGORITHM_DIRECT ? shm_direct_run(channel, collective)
                                                          : shm_staged_run(channel, collective);
 }
@@ -269,6 +277,7 @@ static shoal_status shm_run(struct channel *base, struct collective *collective)
     case SHM_ALGORITHM_WINDOW:
         return conclude(channel, shm_window_run(channel, collective));
     case SHM_ALGORITHM_DIRECT:
+    case SHM_ALGORITHM_SINGLE:
     case SHM_ALGORITHM_STAGED:
         return conclude(channel, run_large(channel, collective));
     case SHM_ALGORITHM_COUNT:

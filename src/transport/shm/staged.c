@@ -385,32 +385,6 @@ static shoal_status take_shares(const struct journey *journey, size_t round)
     return SHOAL_OK;
 }
 
-/* All-to-all with counts: ranks learn each other's when they meet ------------------------------------------ */
-
-/* The largest block between any two ranks; SHOAL_ERR_MISMATCH when a peer sends another number than is expected. */
-static shoal_status meet_counts(struct shm_channel *channel, const struct collective *collective,
-                                size_t *largest_out)
-{
-    const int *world_ranks = channel->base.peers->world_ranks;
-    size_t largest = 0;
-    for (int i = 0; i < channel->n_ranks; i++) {
-        const uint64_t *counts =
-            (const uint64_t *)(const void *)shm_slot(channel, i, collective->sequence)->data;
-        if (counts[channel->rank] != collective->recv_counts[i]) {
-            return error_set(
-                SHOAL_ERR_MISMATCH,
-                "all_to_all_v #%u on group %s: rank %d sends %zu elements to rank %d, which expects %zu",
-                collective->sequence, transport_group_name(channel->base.peers), world_ranks[i],
-                (size_t)counts[channel->rank], world_ranks[channel->rank], collective->recv_counts[i]);
-        }
-        for (int k = 0; k < channel->n_ranks; k++) {
-            largest = counts[k] > largest ? (size_t)counts[k] : largest;
-        }
-    }
-    *largest_out = largest;
-    return SHOAL_OK;
-}
-
 /* ---------------------------------------------------------------------------------------------------------- */
 
 static shoal_status prepare(struct journey *journey)
@@ -430,7 +404,7 @@ static shoal_status prepare(struct journey *journey)
     journey->chunk = journey->chunk > line ? journey->chunk / line * line : journey->chunk;
     size_t largest = 0;
     if (kind == COLLECTIVE_ALL_TO_ALL && collective->send_counts) {
-        TRY(meet_counts(channel, collective, &largest));
+        TRY(shm_compare_counts(channel, collective, &largest));
     } else {
         largest = block_largest(collective, BLOCK_SEND, channel->n_ranks);
     }
@@ -489,7 +463,7 @@ shoal_status shm_staged_run(struct shm_channel *channel, struct collective *coll
         .whole_bytes = collective_bytes(collective, channel->n_ranks),
     };
     TRY(prepare(&journey));
-    /* The slots have been read: meet_counts was the last. */
+    /* The slots have been read: shm_compare_counts was the last. */
     shm_done(channel, collective->sequence);
     return choose(&journey);
 }

@@ -37,19 +37,27 @@ TEST(every_call_finds_one)
     }
 }
 
-/* Ranks do not know whether the others' buffers are symmetric: only direct and staged may depend on it. */
-TEST(symmetric_memory_changes_nothing_else)
+static bool is_settled(enum shm_algorithm algorithm)
+{
+    return algorithm == SHM_ALGORITHM_DIRECT || algorithm == SHM_ALGORITHM_SINGLE ||
+           algorithm == SHM_ALGORITHM_STAGED;
+}
+
+/* Ranks do not know whether the others' buffers are symmetric, or can be read: only what they settle when they meet may
+   depend on it. */
+TEST(where_memory_lies_changes_nothing_else)
 {
     for (int override = -1; override < SHM_ALGORITHM_COUNT; override++) {
         algorithm_override_all(&shm_algorithms, override < 0 ? (int)SHM_ALGORITHM_COUNT : override);
         for (int kind = 0; kind < COLLECTIVE_COUNT; kind++) {
-            for (size_t i = 0; i < N_SIZES; i++) {
-                struct shm_algorithm_query query = make_query((enum collective_kind)kind, 4, sizes[i]);
+            for (size_t i = 0; i < N_SIZES * 4; i++) {
+                struct shm_algorithm_query query = make_query((enum collective_kind)kind, 4, sizes[i / 4]);
                 enum shm_algorithm plain = shm_algorithm_pick(&query, NULL);
-                query.is_symmetric = kind != COLLECTIVE_BARRIER && kind != COLLECTIVE_WINDOW_GATHER;
-                enum shm_algorithm symmetric = shm_algorithm_pick(&query, NULL);
-                CHECK(plain == symmetric ||
-                      (plain == SHM_ALGORITHM_STAGED && symmetric == SHM_ALGORITHM_DIRECT));
+                query.is_symmetric = i % 2 && kind != COLLECTIVE_BARRIER && kind != COLLECTIVE_WINDOW_GATHER;
+                query.is_readable = i / 2 % 2;
+                query.bytes = query.is_readable ? sizes[i / 4] : 0;
+                enum shm_algorithm other = shm_algorithm_pick(&query, NULL);
+                CHECK(plain == other || (plain == SHM_ALGORITHM_STAGED && is_settled(other)));
             }
         }
     }
