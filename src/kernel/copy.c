@@ -25,6 +25,18 @@ void kernel_copy_part(void *dst, const void *src, size_t bytes, size_t whole_byt
     memcpy(dst, src, bytes);
 }
 
+void kernel_stream(void *dst, const void *src, size_t bytes)
+{
+    if (bytes > 0 && dst != src) {
+        simd_table()->copy_stream_open(dst, src, bytes);
+    }
+}
+
+void kernel_stream_end(void)
+{
+    simd_table()->stream_end();
+}
+
 void kernel_copy(void *dst, const void *src, size_t bytes)
 {
     kernel_copy_part(dst, src, bytes, bytes);

@@ -34,6 +34,10 @@ void kernel_copy(void *dst, const void *src, size_t bytes);
 /* The same for a part of an output of whole_bytes, written piece by piece: that size decides whether to bypass the
    cache. */
 void kernel_copy_part(void *dst, const void *src, size_t bytes, size_t whole_bytes);
+/* Many copies past the cache, to be used where kernel_is_streaming: copies are not ordered with anything, also not with
+   what this thread publishes later, before kernel_stream_end. */
+void kernel_stream(void *dst, const void *src, size_t bytes);
+void kernel_stream_end(void);
 /* Whether outputs of this size bypass the cache here. */
 bool kernel_is_streaming(size_t output_bytes);
 

@@ -45,6 +45,9 @@ struct simd_table {
 
     simd_copy_function *copy;
     simd_copy_function *copy_stream;
+    /* copy_stream in two halves: after any number of copies, stream_end orders them before what follows. */
+    simd_copy_function *copy_stream_open;
+    void (*stream_end)(void);
 
     /* cast_<from>_<to> */
     simd_cast_function *cast_f32_bf16;
@@ -66,6 +69,9 @@ const char *simd_name(void);
 
 /* True when an output of this size should go past the cache (SHOAL_STREAM_BYTES): use the _stream members. */
 bool simd_is_streaming(size_t output_bytes);
+
+/* stream_end of tables whose stores all stay in the cache. */
+void simd_end_nothing(void);
 
 /* The tables that this machine can run, worst first; index 0 is the plain one. NULL past the last. */
 const struct simd_table *simd_variant(size_t index);

@@ -446,7 +446,7 @@ ALWAYS_INLINE void cast_streaming(enum simd_float from, enum simd_float to, simd
 #undef SIMD_REDUCE
 
 /* Bits are moved as f32 vectors, which loads and stores do not change; memcpy does the ragged ends. */
-static void copy_stream(void *dst, const void *src, size_t bytes)
+static void copy_stream_open(void *dst, const void *src, size_t bytes)
 {
     size_t head_bytes = (size_t)(-(uintptr_t)dst & (STREAM_ALIGNMENT - 1));
     if (bytes < head_bytes + 2 * PAIR32 * sizeof(float)) {
@@ -458,8 +458,18 @@ static void copy_stream(void *dst, const void *src, size_t bytes)
     const char *from = (const char *)src + head_bytes;
     size_t count = (bytes - head_bytes) / sizeof(float);
     size_t done_bytes = cast_pairs(SIMD_F32, SIMD_F32, true, to, from, 0, count) * sizeof(float);
-    stream_fence();
     memcpy(to + done_bytes, from + done_bytes, bytes - head_bytes - done_bytes);
+}
+
+static void stream_end(void)
+{
+    stream_fence();
+}
+
+static void copy_stream(void *dst, const void *src, size_t bytes)
+{
+    copy_stream_open(dst, src, bytes);
+    stream_fence();
 }
 
 #define STREAM_MEMBER(name) name##_stream
@@ -480,6 +490,13 @@ const struct simd_table VARIANT_TABLE = {
     .name = VARIANT_NAME,
     .copy = copy,
     .copy_stream = STREAM_MEMBER(copy),
+#if VARIANT_HAS_STREAM
+    .copy_stream_open = copy_stream_open,
+    .stream_end = stream_end,
+#else
+    .copy_stream_open = copy,
+    .stream_end = simd_end_nothing,
+#endif
 #define SIMD_CAST(FROM, TO, member) .member = member, .member##_stream = STREAM_MEMBER(member),
 #define SIMD_REDUCE(TYPE, FOLD, suffix)                  \
     .reduce[SIMD_##TYPE][SIMD_##FOLD] = reduce_##suffix, \

@@ -220,10 +220,17 @@ ALWAYS_INLINE void reduce_any(enum simd_float type, enum simd_fold fold, void *d
 #include "kernel/simd_members.def"
 #undef SIMD_REDUCE
 
+/* Ordinary stores are ordered by whoever publishes them. */
+void simd_end_nothing(void)
+{
+}
+
 const struct simd_table simd_plain = {
     .name = "plain",
     .copy = copy,
     .copy_stream = copy,
+    .copy_stream_open = copy,
+    .stream_end = simd_end_nothing,
 #define SIMD_CAST(FROM, TO, member) .member = member, .member##_stream = member,
 #define SIMD_REDUCE(TYPE, FOLD, suffix)                  \
     .reduce[SIMD_##TYPE][SIMD_##FOLD] = reduce_##suffix, \

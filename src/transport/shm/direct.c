@@ -19,6 +19,9 @@
 
 /* A rank reduces this much before it copies the result to the peers: it stays in the nearest cache. */
 #define DIRECT_CHUNK_BYTES ((size_t)16 * 1024)
+/* The same for results that bypass the cache. It is so little that a processor reads the next sources while the results
+   are still on their way to memory: it has about as many instructions in flight as such a chunk needs. */
+#define STREAM_CHUNK_BYTES ((size_t)4 * 1024)
 
 static size_t single_bytes(const struct collective *collective, int n_blocks)
 {
@@ -65,9 +68,10 @@ static shoal_status reduce_chunk(struct shm_channel *channel, const struct colle
     size_t bytes = elements * shoal_dtype_bytes(collective->dtype);
     size_t whole_bytes = single_bytes(collective, 1);
     /* If the outputs are so large that they bypass the cache, the result is first made in `near`. */
-    _Alignas(64) char near[DIRECT_CHUNK_BYTES];
+    _Alignas(64) char near[STREAM_CHUNK_BYTES];
     char *own = channel->targets[channel->rank] + offset;
-    char *result = kernel_is_streaming(whole_bytes) ? near : own;
+    bool is_streaming = kernel_is_streaming(whole_bytes);
+    char *result = is_streaming ? near : own;
     for (int i = 0; i < channel->n_ranks; i++) {
         channel->sources[i] = channel->peers[i] + offset;
     }
@@ -75,7 +79,7 @@ static shoal_status reduce_chunk(struct shm_channel *channel, const struct colle
                       (size_t)channel->n_ranks, elements, collective->factor));
     for (int i = 0; i < channel->n_ranks; i++) {
         int peer = (channel->rank + i) % channel->n_ranks;
-        kernel_copy_part(channel->targets[peer] + offset, result, bytes, whole_bytes);
+        (is_streaming ? kernel_stream : kernel_copy)(channel->targets[peer] + offset, result, bytes);
     }
     return SHOAL_OK;
 }
@@ -93,12 +97,17 @@ static shoal_status run_all_reduce(struct shm_channel *channel, const struct col
         }
     }
     size_t end = block_share_begin(piece->count, channel->n_ranks, channel->rank + 1, element_bytes);
-    size_t chunk = DIRECT_CHUNK_BYTES / element_bytes;
+    bool is_streaming = kernel_is_streaming(piece->count * element_bytes);
+    size_t chunk = (is_streaming ? STREAM_CHUNK_BYTES : DIRECT_CHUNK_BYTES) / element_bytes;
     for (size_t at = block_share_begin(piece->count, channel->n_ranks, channel->rank, element_bytes);
          at < end;) {
         size_t elements = end - at < chunk ? end - at : chunk;
         TRY(reduce_chunk(channel, collective, at * element_bytes, elements));
         at += elements;
+    }
+    if (is_streaming) {
+        /* One fence for all chunks: only `wrote` tells peers of them. */
+        kernel_stream_end();
     }
     return SHOAL_OK;
 }

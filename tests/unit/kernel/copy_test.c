@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "harness/test.h"
+#include "kernel/simd.h"
 
 #include <string.h>
 
@@ -52,4 +53,33 @@ TEST(nothing_and_onto_itself)
     kernel_copy(NULL, NULL, 0);
     kernel_copy(bytes, bytes, sizeof(bytes));
     CHECK_BYTES(bytes, ((unsigned char[]){1, 2, 3}), 3);
+}
+
+/* Copies that are ended together: all places get the bytes, whatever their alignment. */
+TEST(streams_reach_all_places)
+{
+    enum {
+        BYTES = 5000
+    };
+    const struct simd_table *in_use = simd_table();
+    static unsigned char source[BYTES];
+    static unsigned char places[3][BYTES + 64];
+    for (size_t i = 0; i < BYTES; i++) {
+        source[i] = (unsigned char)(i * 7 + i / 251);
+    }
+    for (size_t variant = 0; simd_variant(variant); variant++) {
+        simd_table_set(simd_variant(variant));
+        for (size_t shift = 0; shift < 64; shift += 7) {
+            memset(places, 0, sizeof places);
+            for (size_t i = 0; i < 3; i++) {
+                kernel_stream(places[i] + shift + i, source + i, BYTES - shift - i);
+            }
+            kernel_stream_end();
+            for (size_t i = 0; i < 3; i++) {
+                CHECK(memcmp(places[i] + shift + i, source + i, BYTES - shift - i) == 0);
+                CHECK_INT(places[i][BYTES], 0);
+            }
+        }
+    }
+    simd_table_set(in_use);
 }
