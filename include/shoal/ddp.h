@@ -94,9 +94,9 @@ typedef struct shoal_ddp_options {
  * gradient are reduced; the others are only broadcast.
  *
  * Names, dtypes, shapes, ties, buffers and options must be the same on all ranks. If they differ, all ranks get
- * SHOAL_ERR_MISMATCH, and the group can still be used. A module cannot be wrapped if it is wrapped already, or is inside a wrapped module,
- * or has one inside. If modules inside are fully sharded, their shards must be among `ignored`. A call that fails
- * changes nothing, except values that were already being broadcast.
+ * SHOAL_ERR_MISMATCH, and the group can still be used. A module cannot be wrapped if it is wrapped already, or is
+ * inside a wrapped module, or has one inside. If modules inside are fully sharded, their shards must be among
+ * `ignored`. A call that fails changes nothing, except values that were already being broadcast.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp(shoal_module *module, const shoal_ddp_options *options);
 SHOAL_API bool shoal_ddp_is_wrapped(const shoal_module *module);
