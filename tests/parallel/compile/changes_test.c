@@ -19,10 +19,6 @@
 #include "fixtures/rank_world.h"
 #include "shoal/compile.h"
 
-enum {
-    DEADLINE_S = 8 /* no program should come to it */
-};
-
 /* The table ---------------------------------------------------------------------------------------------- */
 
 static const struct cell *find_cell(const struct program *program, enum change change, bool is_compiled,
@@ -354,14 +350,17 @@ static bool has_gradients_apart(const struct trial *trial)
 static const struct cell *find_standing(const struct trial *trial, const struct line *line)
 {
     static const struct cell apart = {REFUSED, STATE, 0, "was averaged"};
+    static const struct cell both = {REFUSED, STATE, 0, ""};
     static const struct cell frozen = {EITHER, STATE, 0, "frozen between its forward and its backward pass"};
     if (trial->program->wrapper == WRAPPER_FSDP && line->op.change == CHANGE_FREEZE) {
         return &frozen; /* units that stay gathered do not mind */
     }
-    if (line->is_compiled && has_hook_that_is_refused(&trial->models[trial->self->rank])) {
-        return find_cell(trial->program, CHANGE_ADD_LEAF_HOOK, true, false);
+    bool has_hook = line->is_compiled && has_hook_that_is_refused(&trial->models[trial->self->rank]);
+    bool is_apart = line->is_compiled && has_gradients_apart(trial);
+    if (has_hook && is_apart) {
+        return &both; /* whichever the backward pass comes to first */
     }
-    return line->is_compiled && has_gradients_apart(trial) ? &apart : NULL;
+    return has_hook ? find_cell(trial->program, CHANGE_ADD_LEAF_HOOK, true, false) : is_apart ? &apart : NULL;
 }
 
 static void check_refused(struct trial *trial, const struct cell *cell, bool was_mine, shoal_status status,
@@ -650,10 +649,7 @@ static bool run_program(struct rank *self, const struct program *program, int ro
     }
     trial->program = program;
     trial->self = self;
-    struct rank_key key = rank_key(self, round);
-    shoal_world_options options = rank_world_options(self, &key);
-    options.timeout_s = DEADLINE_S * test_time_scale();
-    (void)CHECK_OK(shoal_world_open(&options, &trial->world));
+    trial->world = rank_world_open(self, round); /* no program should come to its deadline */
     trial->step = (struct live_step){.live = &trial->live};
     int line = 0;
     if (trial->world) {

@@ -250,6 +250,7 @@ TEST_RANKS(ranks_that_add_buffers_to_different_modules, 2)
     for (int k = 0; k < 2 && !test_has_failed(); k++) {
         struct late late;
         REQUIRE(late_open(&late, self, k == 1));
+        CHECK_OK(shoal_module_add_buffer(late.net, "first", late_tensor(1.0, false)));
         REQUIRE(late_wrap_ddp(&late, false));
         CHECK_OK(late_step(&late));
         CHECK_OK(shoal_module_add_buffer(self->rank == 0 ? late.net : late.layer, "shift",
