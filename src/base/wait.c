@@ -55,8 +55,8 @@
 #define EARNED_NS 5000
 /* Ten times what an exchange by sleeps takes, so that these earn credit, too. */
 #define SHORT_NS 100000
-/* A rank moves away from its peer when they have met so often, and not more often than this. Moving takes some tens of
-   microseconds. */
+/* A rank moves away from a peer when it has found one on its processor so many times, and not more often than once in
+   MOVE_NS. Moving takes some tens of microseconds. */
 #define MOVE_TURNS 32
 #define MOVE_NS 4000000
 #define MOVE_CREDIT_NS 100000
@@ -184,8 +184,10 @@ static bool do_meanwhile(void)
 
 /* How long this thread may stay awake beyond AWAKE_NS. */
 static _Thread_local int64_t credit_ns;
-/* How often in a row this thread has found the other side on its processor, and when it last moved for that. */
+/* How often this thread has found the other side of a wait on its processor, without a pause of MOVE_NS; when it did so
+   last; and when it last moved for that. Of several peers only one may be there, so waits for others do not count. */
 static _Thread_local int n_shared;
+static _Thread_local int64_t shared_ns;
 static _Thread_local int64_t moved_ns;
 
 struct wait_awake wait_awake_begin(const struct wait_options *options)
@@ -199,10 +201,10 @@ static bool is_peer_here(const struct wait_awake *awake)
 {
     const struct neighbours *neighbours = awake->options->neighbours;
     if (!neighbours || !neighbours_meet(neighbours)) {
-        n_shared = 0;
         return false;
     }
-    n_shared++;
+    n_shared = awake->now_ns - shared_ns > MOVE_NS ? 1 : n_shared + 1;
+    shared_ns = awake->now_ns;
     bool may_move = !is_background && neighbours->rank > neighbours->peer && credit_ns > MOVE_CREDIT_NS &&
                     n_shared > MOVE_TURNS && awake->now_ns - moved_ns > MOVE_NS;
     if (may_move) {
