@@ -14,7 +14,7 @@
 #   --mpich     of bench/pack_mpich.sh, where no MPICH is installed
 #   --budget    after so many seconds no run is begun; 0, the default: no bound
 #
-# Then, once for each case: processor time of ranks that wait for rank 0, 2 ms and 8 ms. docs/benchmarks.md explains the columns.
+# Before that, for each case: processor time of ranks that wait for rank 0, 2 ms and 8 ms. docs/benchmarks.md explains the columns.
 # Exit status 1 when a program failed or a result was wrong; a bar that is short is no failure.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -161,42 +161,53 @@ slow_us() {
     echo $(($1 <= 2 ? 4 : $1 <= 8 ? 10 : 20))
 }
 
-# run_case RANKS PROCESSORS
-run_case() {
-    local ranks=$1 processors=$2 state library run late
-    for state in $states; do
-        begin_state "$state" "$processors"
-        for ((run = 1; run <= runs; run++)); do
-            for library in "${libraries[@]}"; do
-                measured "$state" "$library" "$ranks" "$processors" "$run" \
-                    --sizes "$sizes" --slow "$(slow_us "$ranks")" "${more[@]}"
-            done
-        done
-        end_state
-    done
+# measure_waiting RANKS PROCESSORS
+measure_waiting() {
+    local late library run
     for late in 2000 8000; do
-        for ((run = 1; run <= 2; run++)); do
+        for run in 1 2; do
             for library in "${libraries[@]}"; do
-                measured "late $late" "$library" "$ranks" "$processors" "$run" \
+                measured "late $late" "$library" "$1" "$2" "$run" \
                     --sizes 1K:1K --late "$late" --iterations $((400000 / late)) --back-to-back
             done
         done
     done
 }
 
+# measure_calls RANKS PROCESSORS RUN: in all states.
+measure_calls() {
+    local state library
+    for state in $states; do
+        begin_state "$state" "$2"
+        for library in "${libraries[@]}"; do
+            measured "$state" "$library" "$1" "$2" "$3" --sizes "$sizes" --slow "$(slow_us "$1")" "${more[@]}"
+        done
+        end_state
+    done
+}
+
+# for_cases FUNCTION ARGUMENT...: calls it with ranks, processors and the arguments for each case that this machine has.
+for_cases() {
+    local function=$1 pair ranks processors
+    shift
+    for pair in $cases; do
+        IFS=: read -r ranks processors <<<"$pair"
+        if ((processors <= $(nproc))); then
+            "$function" "$ranks" "$(first_processors "$processors")" "$@"
+        fi
+    done
+}
+
 main() {
-    local ranks processors
+    local run
     echo "# $("$tool" --version), $(date -u +%Y-%m-%d), $(uname -m), kernel $(uname -r), $(nproc) processors," \
         "$(sed -nE '/^(model name|CPU part)/{s/^[^:]*: *//p;q}' /proc/cpuinfo)"
     echo "# bench/beside.sh: $op, $sizes, $runs runs, $calls; load before: $(cut -d' ' -f1-3 /proc/loadavg)"
     print_mpi_peers
-    for pair in $cases; do
-        IFS=: read -r ranks processors <<<"$pair"
-        if ((processors > $(nproc))); then
-            echo "# $ranks ranks on $processors processors: there are only $(nproc)"
-            continue
-        fi
-        run_case "$ranks" "$(first_processors "$processors")"
+    for_cases measure_waiting
+    # Run after run: if the budget ends, all cases have as many.
+    for ((run = 1; run <= runs; run++)); do
+        for_cases measure_calls "$run"
     done
     [[ $is_short == true ]] && echo "# the budget of $budget s left out some runs"
     echo "# $SECONDS s"
