@@ -174,9 +174,11 @@ static bool find_limit(int code, unsigned long long *limit_out, const char **nam
     return limit.rlim_cur != RLIM_INFINITY;
 }
 
+/* What the next two return. One for both: libraries that are loaded late have little room for variables of threads. */
+static _Thread_local char code_text[160];
+
 const char *error_errno_text(int code)
 {
-    static _Thread_local char text[160];
     unsigned long long limit;
     const char *name;
     const char *unit;
@@ -184,26 +186,25 @@ const char *error_errno_text(int code)
         return strerror(code);
     }
     /* The text may be read by another rank. */
-    (void)snprintf(text, sizeof text, "%s (%s of process %d is %llu %s)", strerror(code), name, (int)getpid(),
-                   limit, unit);
-    return text;
+    (void)snprintf(code_text, sizeof code_text, "%s (%s of process %d is %llu %s)", strerror(code), name,
+                   (int)getpid(), limit, unit);
+    return code_text;
 }
 
 const char *error_thread_text(int code)
 {
-    static _Thread_local char text[200];
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
     if (code != EAGAIN) {
         return error_errno_text(code);
     }
     (void)getrlimit(RLIMIT_NPROC, &limit);
     if (limit.rlim_cur == RLIM_INFINITY) {
-        (void)snprintf(text, sizeof text, "%s (pids.max of a control group, or kernel.threads-max)",
+        (void)snprintf(code_text, sizeof code_text, "%s (pids.max of a control group, or kernel.threads-max)",
                        strerror(code));
     } else {
-        (void)snprintf(text, sizeof text,
+        (void)snprintf(code_text, sizeof code_text,
                        "%s (RLIMIT_NPROC, for all threads of the user, is %llu in process %d)",
                        strerror(code), (unsigned long long)limit.rlim_cur, (int)getpid());
     }
-    return text;
+    return code_text;
 }

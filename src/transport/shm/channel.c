@@ -161,7 +161,7 @@ shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters
         return SHOAL_OK;
     }
     struct liveness liveness = {.channel = channel, .counters = counters, .target = target};
-    struct neighbours neighbours = {.first = &shm_peer(channel, 0)->processor,
+    struct neighbours neighbours = {.first = channel->shared ? &shm_peer(channel, 0)->processor : NULL,
                                     .stride = sizeof(struct shm_rank),
                                     .n_ranks = channel->n_ranks,
                                     .rank = channel->rank,
@@ -173,7 +173,7 @@ shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters
         .liveness = look_around,
         .liveness_context = &liveness,
         .what = "a peer",
-        .neighbours = &neighbours,
+        .neighbours = channel->shared ? &neighbours : NULL, /* a rank alone shares no memory */
     };
     return flag_wait(flag, target, &options);
 }

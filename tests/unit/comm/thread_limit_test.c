@@ -57,11 +57,12 @@ static int lowest_free_fd(void)
 }
 
 /* One work, waited for. */
-static shoal_status finish(shoal_status status, shoal_work *work)
+/* `status` is that of the call that has set *work. */
+static shoal_status finish(shoal_status status, shoal_work *const *work)
 {
     if (status == SHOAL_OK) {
-        status = shoal_work_wait(work, -1);
-        shoal_work_free(work);
+        status = shoal_work_wait(*work, -1);
+        shoal_work_free(*work);
     }
     return status;
 }
@@ -74,14 +75,14 @@ static shoal_status use_group(shoal_group *group)
     shoal_work *other = NULL;
     int self = shoal_group_rank(group);
     shoal_status status =
-        finish(shoal_group_all_reduce_start(group, values, values, COUNT, SHOAL_F32, SHOAL_SUM, &work), work);
+        finish(shoal_group_all_reduce_start(group, values, values, COUNT, SHOAL_F32, SHOAL_SUM, &work), &work);
     if (status == SHOAL_OK) {
         status = shoal_group_recv_start(group, values, COUNT, SHOAL_F32, self, 0, &work);
     }
     if (status != SHOAL_OK) {
         return status;
     }
-    status = finish(shoal_group_send_start(group, values, COUNT, SHOAL_F32, self, 0, &other), other);
+    status = finish(shoal_group_send_start(group, values, COUNT, SHOAL_F32, self, 0, &other), &other);
     shoal_status received = shoal_work_wait(work, status == SHOAL_OK ? -1 : 0);
     shoal_work_free(work);
     return status == SHOAL_OK ? received : status;
@@ -156,7 +157,7 @@ TEST_PROCESSES(one_rank_has_no_threads_left, 2)
         values[i] = (float)(self->rank + 1);
     }
     shoal_status status =
-        finish(shoal_group_all_reduce_start(group, values, values, COUNT, SHOAL_F32, SHOAL_SUM, &work), work);
+        finish(shoal_group_all_reduce_start(group, values, values, COUNT, SHOAL_F32, SHOAL_SUM, &work), &work);
     if (status == SHOAL_OK) {
         CHECK(values[0] == 3.0F && values[COUNT - 1] == 3.0F);
     } else {
