@@ -24,7 +24,7 @@ struct place {
     char old[PATH_MAX]; /* the checkpoint or remnant that is removed */
 };
 
-static const char *const outside_files[] = {"outside/" INDEX, "outside/data", "outside/inner/data",
+static const char *const outside_files[] = {("outside/" INDEX), "outside/data", "outside/inner/data",
                                             "outside/inner/deep/data"};
 
 static void make_outside(const struct place *place)

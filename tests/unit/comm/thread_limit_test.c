@@ -74,8 +74,8 @@ static shoal_status use_group(shoal_group *group)
     shoal_work *work = NULL;
     shoal_work *other = NULL;
     int self = shoal_group_rank(group);
-    shoal_status status =
-        finish(shoal_group_all_reduce_start(group, values, values, COUNT, SHOAL_F32, SHOAL_SUM, &work), &work);
+    shoal_status status = finish(
+        shoal_group_all_reduce_start(group, values, values, COUNT, SHOAL_F32, SHOAL_SUM, &work), &work);
     if (status == SHOAL_OK) {
         status = shoal_group_recv_start(group, values, COUNT, SHOAL_F32, self, 0, &work);
     }
@@ -156,8 +156,8 @@ TEST_PROCESSES(one_rank_has_no_threads_left, 2)
     for (int i = 0; i < COUNT; i++) {
         values[i] = (float)(self->rank + 1);
     }
-    shoal_status status =
-        finish(shoal_group_all_reduce_start(group, values, values, COUNT, SHOAL_F32, SHOAL_SUM, &work), &work);
+    shoal_status status = finish(
+        shoal_group_all_reduce_start(group, values, values, COUNT, SHOAL_F32, SHOAL_SUM, &work), &work);
     if (status == SHOAL_OK) {
         CHECK(values[0] == 3.0F && values[COUNT - 1] == 3.0F);
     } else {
