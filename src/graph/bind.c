@@ -580,9 +580,8 @@ static shoal_status bind_together(struct shoal_plan *plan, struct compared_group
         need_of_plan(plan, &need);
         mine = need_check_plan(&need, options->max_bytes);
     }
-    if (mine == SHOAL_OK) {
-        mine = share_memory(plan);
-    }
+    TRY(agree(plan, compared, n_groups, NULL, mine)); /* before anybody waits in share_memory */
+    mine = share_memory(plan);
     if (mine == SHOAL_OK) {
         mine = prepare_all(plan, compared);
     }
@@ -604,6 +603,7 @@ static size_t list_groups(const shoal_graph *graph, shoal_group *const *groups, 
         if (groups[index]) {
             compared[n_compared++] = (struct compared_group){.name = row->name,
                                                              .group = groups[index],
+                                                             .captured = graph->captured,
                                                              .number = collectives_next_root(groups[index]),
                                                              .n_rounds = n_lists - 1};
         }

@@ -171,6 +171,19 @@ static shoal_status depend(struct op_tracer *tracer, struct op_dependence *depen
     return SHOAL_OK;
 }
 
+static shoal_status label(struct op_tracer *tracer, const struct shoal_group *group, const char *text)
+{
+    struct captured *captured = capture_of(tracer)->graph->captured;
+    TRY(mem_grow((void **)&captured->labels, &captured->label_capacity, captured->n_labels + 1,
+                 sizeof(captured->labels[0])));
+    char *copy = mem_copy_string(text);
+    if (!copy) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    captured->labels[captured->n_labels++] = (struct captured_label){.group = group, .text = copy};
+    return SHOAL_OK;
+}
+
 static shoal_status at_end(struct op_tracer *tracer, void (*restore)(void *context), void *context)
 {
     return capture_at_end(capture_of(tracer), restore, context);
@@ -185,12 +198,23 @@ static void note_failure(struct op_tracer *tracer, shoal_status status)
     }
 }
 
+static void refuse(struct op_tracer *tracer, shoal_status status)
+{
+    struct capture *capture = capture_of(tracer);
+    if (capture->refused == SHOAL_OK) {
+        capture->refused = status;
+        (void)snprintf(capture->refused_text, sizeof capture->refused_text, "%s", shoal_error_text());
+    }
+}
+
 static const struct op_capture capture_calls = {.add_input = add_input,
                                                 .rebind = rebind,
                                                 .note_leaf = note_leaf,
                                                 .set_unit = set_unit,
                                                 .depend = depend,
+                                                .label = label,
                                                 .note_failure = note_failure,
+                                                .refuse = refuse,
                                                 .at_end = at_end};
 
 /* Inputs ----------------------------------------------------------------------------------------------- */
@@ -376,6 +400,9 @@ static shoal_status run_step(struct capture *capture, shoal_step_function step, 
     }
     TRY(op_set_tracer(&capture->tracer));
     TRY(call_step(capture, step, context, outputs, n_outputs));
+    if (capture->refused != SHOAL_OK) {
+        return error_set(capture->refused, "%s", capture->refused_text);
+    }
     if (capture->lost != SHOAL_OK) {
         return error_set(capture->lost,
                          "an op of the step could not be captured, and the step did not return its error");
@@ -424,10 +451,12 @@ static void note_states(struct captured *captured)
 static shoal_status run_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs,
                                 size_t n_inputs, size_t n_outputs, shoal_graph **graph_out)
 {
-    struct capture capture = {
-        .tracer = {.call = trace_call, .capture = &capture_calls, .oldest_record = node_next_number()},
-        .inputs = inputs,
-        .n_inputs = n_inputs};
+    struct capture capture = {.tracer = {.call = trace_call,
+                                         .capture = &capture_calls,
+                                         .latest_change = changes_latest(),
+                                         .oldest_record = node_next_number()},
+                              .inputs = inputs,
+                              .n_inputs = n_inputs};
     TRY(create_graph(&capture.graph));
     shoal_status status = run_in_scope(&capture, step, context, n_outputs);
     if (status == SHOAL_OK) {

@@ -96,8 +96,10 @@ struct capture_end {
 struct capture {
     struct op_tracer tracer; /* must be first: its address is cast to that of the capture */
     struct shoal_graph *graph;
-    struct scope *scope; /* the outermost scope of the step */
-    shoal_status lost;   /* why an op that ran is missing in the graph; SHOAL_OK: none is */
+    struct scope *scope;  /* the outermost scope of the step */
+    shoal_status lost;    /* why an op that ran is missing in the graph; SHOAL_OK: none is */
+    shoal_status refused; /* op_capture.refuse was called, with this status; SHOAL_OK: it was not */
+    char refused_text[ERROR_TEXT_BYTES];
     shoal_status failed; /* status of the first failure that op_capture.note_failure reported */
     char failed_text[ERROR_TEXT_BYTES]; /* its text */
     shoal_tensor *const *inputs;        /* the caller's tensors */

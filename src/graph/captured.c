@@ -33,6 +33,10 @@ void captured_free(struct captured *captured)
     for (size_t i = 0; i < captured->n_parts; i++) {
         shoal_tensor_unref(captured->parts[i].tensor);
     }
+    for (size_t i = 0; i < captured->n_labels; i++) {
+        mem_free(captured->labels[i].text);
+    }
+    mem_free(captured->labels);
     mem_free(captured->dependences);
     mem_free(captured->parts);
     mem_free(captured->inputs);

@@ -37,6 +37,12 @@ struct captured_part {
     bool needs_gradient;
 };
 
+/* What a collective of the step is for, as wrapped modules say (op/tracer.h). */
+struct captured_label {
+    const struct shoal_group *group; /* only compared with others */
+    char *text;
+};
+
 /* Something else that the graph depends on, with its state after the capture. */
 struct captured_dependence {
     struct op_dependence *dependence; /* one reference */
@@ -56,6 +62,9 @@ struct captured {
     struct captured_dependence *dependences;
     size_t n_dependences;
     size_t dependence_capacity;
+    struct captured_label *labels; /* in the order of the step */
+    size_t n_labels;
+    size_t label_capacity;
     struct captured_part *parts;
     size_t n_parts;
     size_t part_capacity;

@@ -16,6 +16,7 @@
 #include "base/try.h"
 #include "comm/collectives.h"
 #include "comm/handles.h"
+#include "graph/captured.h"
 #include "graph/excerpt.h"
 #include "op/op.h"
 #include "shoal/group.h"
@@ -86,8 +87,20 @@ static void write_collective(struct lines *lines, const struct plan_collective *
     write_line(lines, "\n");
 }
 
-static struct lines write_plan(const struct shoal_plan *plan, uint32_t group,
-                               const shoal_compile_options *options)
+/* The collectives of two parameters of equal shape look alike. If ranks have them in another order, each would get the
+   other's. Passes are the same on all ranks, so what is equal before them is equal afterwards. */
+static void write_labels(struct lines *lines, const struct compared_group *compared)
+{
+    const struct captured *captured = compared->captured;
+    for (size_t i = 0; captured && i < captured->n_labels; i++) {
+        if (captured->labels[i].group == compared->group) {
+            write_line(lines, "the step: %s\n", captured->labels[i].text);
+        }
+    }
+}
+
+static struct lines write_plan(const struct compared_group *compared, const struct shoal_plan *plan,
+                               uint32_t group, const shoal_compile_options *options)
 {
     struct lines lines = {.status = SHOAL_OK};
     const struct plan_group *of = &plan->groups[group];
@@ -98,6 +111,7 @@ static struct lines write_plan(const struct shoal_plan *plan, uint32_t group,
             write_collective(&lines, &plan->collectives[i], of->size);
         }
     }
+    write_labels(&lines, compared);
     return lines;
 }
 
@@ -313,7 +327,7 @@ shoal_status compare_plans(const struct compared_group *compared, const struct s
 {
     struct lines lines = {.status = mine};
     if (mine == SHOAL_OK) {
-        lines = write_plan(plan, group_index, options);
+        lines = write_plan(compared, plan, group_index, options);
     }
     /* From here on all ranks have a text: if one has failed, none goes on. */
     shoal_status status = compare_outcomes(compared, lines.status);

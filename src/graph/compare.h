@@ -7,11 +7,14 @@
 
 #include "graph/plan.h"
 
+struct captured; /* captured.h */
+
 /* A group of a plan that is being made, and which plan of the group that is. */
 struct compared_group {
     const char *name;
     shoal_group *group;
-    uint32_t number; /* from 1, the same on all members */
+    uint32_t number;                 /* from 1, the same on all members */
+    const struct captured *captured; /* of the graph; NULL: it was not captured */
     /* In how many rounds members tell each other, after the comparison, whether it has failed somewhere (tell_all in
        bind.c). Each rank begins with as many as its own graph may need; compare_rounds takes the largest number. */
     int64_t n_rounds;
@@ -19,7 +22,8 @@ struct compared_group {
 
 /*
  * Collective over the group, even if this rank has failed to make the plan: `mine` is its status. Members compare,
- * line by line, the options and the collectives that the plan makes on the group. If they differ, all
+ * line by line, the options, the collectives that the plan makes on the group, and what wrapped modules have said that
+ * the collectives of the captured step are for. If they differ, all
  * get SHOAL_ERR_MISMATCH with the first line that differs, and the group stays usable. A failure of one member is a
  * failure of all. `plan` may be NULL if `mine` is not SHOAL_OK; the call then returns `mine` and keeps the thread's
  * error text.

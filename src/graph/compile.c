@@ -185,7 +185,8 @@ static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *i
     char before[LAYOUT_TEXT_BYTES];
     struct variant *last = compiled->current;
     if (!last) {
-        (void)snprintf(compiled->reason, sizeof compiled->reason, "the first run");
+        (void)snprintf(compiled->reason, sizeof compiled->reason, "%s",
+                       compiled->n_compiles == 0 ? "the first run" : "the last variant was freed");
         return;
     }
     size_t other = find_other_input(last, inputs, n_inputs);
@@ -389,21 +390,28 @@ static void drop_variant(struct shoal_compiled *compiled, struct variant *varian
         compiled->current = NULL;
     }
     free_variant(variant);
-    *variant = compiled->variants[--compiled->n_variants];
+    compiled->n_variants--;
+    if (variant != &compiled->variants[compiled->n_variants]) {
+        *variant = compiled->variants[compiled->n_variants];
+    }
     if (compiled->current == &compiled->variants[compiled->n_variants]) {
         compiled->current = variant;
     }
 }
 
-/* Returns a free place among the variants. Variants of a model that is not like that any more are freed; if none is
-   free then, the least recently used one is. */
-static struct variant *take_place(struct shoal_compiled *compiled)
+/* Frees the variants of a model that is not like that any more. */
+static void drop_gone(struct shoal_compiled *compiled)
 {
     for (size_t i = compiled->n_variants; i > 0; i--) {
         if (captured_has_gone(compiled->variants[i - 1].graph->captured)) {
             drop_variant(compiled, &compiled->variants[i - 1]);
         }
     }
+}
+
+/* Returns a free place among the variants. If there is none, the least recently used one is freed. */
+static struct variant *take_place(struct shoal_compiled *compiled)
+{
     if (compiled->n_variants == MAX_VARIANTS) {
         struct variant *oldest = &compiled->variants[0];
         for (size_t i = 1; i < compiled->n_variants; i++) {
@@ -421,6 +429,7 @@ static shoal_status compile_variant(struct shoal_compiled *compiled, struct atte
     struct variant made = {.graph = NULL};
     write_reason(compiled, inputs, n_inputs);
     LOG(SHOAL_LOG_INFO, "compile: capturing the step: %s", compiled->reason);
+    drop_gone(compiled); /* before the new plan takes memory */
     shoal_status status = compile(compiled, &made, attempt, inputs, n_inputs);
     if (status != SHOAL_OK) {
         world_call_part(/*was_good=*/false);

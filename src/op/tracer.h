@@ -37,9 +37,17 @@ struct op_capture {
     /* The graph is valid as long as the state is the same as at the end of the capture. May be called again for the
        same dependence. */
     shoal_status (*depend)(struct op_tracer *tracer, struct op_dependence *dependence);
+    /*
+     * What the next collective on the group is for: "gradient of 0.weight". Ranks compare these texts, in order, before
+     * they run the graph: the calls themselves look alike for parameters of equal shape.
+     */
+    shoal_status (*label)(struct op_tracer *tracer, const struct shoal_group *group, const char *text);
     /* A call that is not an op has failed, with the thread's error text. This keeps the text: the step may make other
        calls before it returns. */
     void (*note_failure)(struct op_tracer *tracer, shoal_status status);
+    /* Something was done, in a call that cannot fail, that the graph will not do again: the capture fails at its end, with
+       the thread's error text. */
+    void (*refuse)(struct op_tracer *tracer, shoal_status status);
     /* Calls `restore` when the capture ends, also after a failure; the function that was added last is called first. If
        at_end itself fails, `restore` is not called. */
     shoal_status (*at_end)(struct op_tracer *tracer, void (*restore)(void *context), void *context);
@@ -49,6 +57,7 @@ struct op_tracer {
     shoal_status (*call)(struct op_tracer *tracer, const shoal_op *op, const shoal_value *arguments,
                          shoal_value *result_out);
     const struct op_capture *capture; /* NULL: calls run as usual */
+    uint64_t latest_change; /* in a capture: what was there before it has no larger number (base/changes.h) */
     uint64_t oldest_record; /* in a capture: older records of autograd are not walked (autograd/node.h) */
 };
 

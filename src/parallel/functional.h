@@ -16,12 +16,13 @@ struct functional_reduce {
     double factor;
 };
 
-shoal_tensor *functional_all_reduce(shoal_tensor *tensor, struct functional_reduce reduce,
-                                    shoal_group *group);
+/* `what` says what the collective is for ("gradient of 0.weight"): ranks that capture a step compare it. */
+shoal_tensor *functional_all_reduce(shoal_tensor *tensor, struct functional_reduce reduce, shoal_group *group,
+                                    const char *what);
 shoal_tensor *functional_reduce_scatter(shoal_tensor *tensor, struct functional_reduce reduce, int64_t dim,
-                                        shoal_group *group);
-shoal_tensor *functional_all_gather(shoal_tensor *tensor, int64_t dim, shoal_group *group);
-shoal_tensor *functional_broadcast(shoal_tensor *tensor, int root, shoal_group *group);
+                                        shoal_group *group, const char *what);
+shoal_tensor *functional_all_gather(shoal_tensor *tensor, int64_t dim, shoal_group *group, const char *what);
+shoal_tensor *functional_broadcast(shoal_tensor *tensor, int root, shoal_group *group, const char *what);
 /* shoal_to_dtype, but without a call if the tensor has that dtype. */
 shoal_tensor *functional_cast(shoal_tensor *tensor, shoal_dtype dtype);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "parallel/ddp/capture.h"
 
+#include <stdio.h>
+
 #include "autograd/backward.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -15,6 +17,9 @@
 #include "shoal/ops.h"
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
+
+/* What a collective is for, with a path. Longer ones are cut. */
+#define WHAT_BYTES 512
 
 /* A parameter. */
 struct captured {
@@ -107,7 +112,7 @@ static shoal_status need_capture(struct ddp *ddp, struct op_tracer *tracer)
 
 /* Does what the beginning of an eager backward pass does, except that it does not look for a failed pass, because a
    capture may run inside a backward pass. */
-static shoal_status make_usable(struct ddp *ddp)
+shoal_status ddp_capture_ready(struct ddp *ddp)
 {
     if (!ddp->world) {
         return error_set(SHOAL_ERR_STATE, "the world of the module's group is closed");
@@ -127,7 +132,9 @@ static shoal_status send_buffer(void *context, const shoal_module_entry *entry, 
 {
     const struct ddp *ddp = context;
     (void)next;
-    shoal_tensor *first = functional_broadcast(entry->tensor, 0, ddp->buffers.lane);
+    char what[WHAT_BYTES];
+    (void)snprintf(what, sizeof what, "buffer %s", entry->path);
+    shoal_tensor *first = functional_broadcast(entry->tensor, 0, ddp->buffers.lane, what);
     return first && shoal_copy_(entry->tensor, first) ? SHOAL_OK : shoal_scope_error();
 }
 
@@ -150,7 +157,6 @@ static shoal_status send_buffers_in_scope(struct ddp *ddp)
 shoal_status ddp_capture_forward(struct ddp *ddp, struct op_tracer *tracer)
 {
     bool sends = ddp->buffers.are_sent && ddp->wants_sync && shoal_scope_has_grad();
-    TRY(make_usable(ddp));
     TRY(need_capture(ddp, tracer));
     return sends ? send_buffers_in_scope(ddp) : SHOAL_OK;
 }
@@ -197,8 +203,10 @@ static shoal_status reduce(const struct ddp_param *param, shoal_tensor *local, s
     const struct ddp *ddp = param->ddp;
     struct captured *captured = captured_of(param);
     struct functional_reduce how = {.op = ddp->config.reduce, .factor = ddp->config.factor};
+    char what[WHAT_BYTES];
+    (void)snprintf(what, sizeof what, "gradient of %s", param->path);
     local = functional_cast(local, param->tensor->dtype);
-    shoal_tensor *reduced = functional_all_reduce(local, how, ddp->lane.group);
+    shoal_tensor *reduced = functional_all_reduce(local, how, ddp->lane.group, what);
     if (captured->aside) {
         reduced = shoal_add(reduced, captured->aside);
         shoal_tensor_unref(captured->aside);
@@ -304,7 +312,7 @@ static shoal_status begin_backward(struct ddp *ddp, struct op_tracer *tracer)
     if (capture->backward == backward_number()) {
         return SHOAL_OK;
     }
-    TRY(make_usable(ddp));
+    TRY(ddp_capture_ready(ddp));
     TRY(check_left(ddp));
     TRY(backward_on_end(end_backward, ddp, NULL)); /* the capture keeps it */
     capture->backward = backward_number();

@@ -19,6 +19,9 @@
 #include "op/tracer.h"
 #include "parallel/ddp/ddp.h"
 
+/* Call before a captured forward pass: opens the next generation after a failure. SHOAL_ERR_STATE: the program has to
+   reset the module first. */
+shoal_status ddp_capture_ready(struct ddp *ddp);
 /* Call before the module is called. */
 shoal_status ddp_capture_forward(struct ddp *ddp, struct op_tracer *tracer);
 /* Call when a gradient of a parameter has arrived. Gives what the leaf has to add instead; NULL: the gradient

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "parallel/fsdp/module/captured.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "autograd/hooks.h"
@@ -174,6 +175,17 @@ static shoal_status follow_freezing(const struct fsdp_tensors *tensors, const st
     return shoal_set_requires_grad(tensors->full, is_required);
 }
 
+/* What a collective is for, with the names of unit and parameter. Longer ones are cut. */
+#define WHAT_BYTES 512
+
+static void say_what(const struct fsdp_captured *unit, const struct fsdp_param *param, const char *verb,
+                     char *what)
+{
+    const struct fsdp_wrapper *wrapper = unit->wrapper;
+    (void)snprintf(what, WHAT_BYTES, "%s of %.200s, parameter %.200s, of context %u", verb,
+                   wrapper->unit->name, param->name, (unsigned)wrapper->unit->root);
+}
+
 static shoal_status gather_param(const struct fsdp_captured *unit, size_t index, shoal_tensor *const *after,
                                  size_t n_after)
 {
@@ -188,7 +200,9 @@ static shoal_status gather_param(const struct fsdp_captured *unit, size_t index,
     }
     value = functional_cast(value, param->compute);
     if (mesh->n_shards > 1) {
-        value = functional_all_gather(value, param->dim, mesh->gather);
+        char what[WHAT_BYTES];
+        say_what(unit, param, "gather", what);
+        value = functional_all_gather(value, param->dim, mesh->gather, what);
     }
     if (is_uneven(param, mesh)) {
         value = shoal_narrow(value, param->dim, 0, param->size);
@@ -292,15 +306,17 @@ static shoal_tensor *reduce_gradient(const struct fsdp_captured *unit, const str
     const struct fsdp_mesh *mesh = mesh_of(unit);
     struct fsdp_factors factors = fsdp_factors_choose(mesh->n_shards, mesh->n_replicas, engine->grads.dtype,
                                                       engine->config.divide_factor, engine->config.force_sum);
+    char what[WHAT_BYTES];
+    say_what(unit, param, "gradient", what);
     struct functional_reduce over_shards = {.op = factors.scatter, .factor = factors.premul};
     shoal_tensor *value = functional_cast(gradient, engine->grads.dtype);
     value = divide(pad(value, param, mesh), factors.before);
     if (mesh->n_shards > 1) {
-        value = functional_reduce_scatter(value, over_shards, param->dim, mesh->reduce);
+        value = functional_reduce_scatter(value, over_shards, param->dim, mesh->reduce, what);
     }
     if (mesh->replicate) {
         value = functional_all_reduce(value, (struct functional_reduce){.op = factors.all_reduce},
-                                      mesh->replicate);
+                                      mesh->replicate, what);
     }
     value = functional_cast(divide(value, factors.after), param->dtype);
     if (!is_uneven(param, mesh)) {
