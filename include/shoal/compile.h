@@ -399,7 +399,8 @@ typedef struct shoal_compiled shoal_compiled;
  *
  * Hooks: what module hooks and shoal_on_gradient hooks compute becomes part of the graph. Hooks that a graph cannot
  * have are SHOAL_ERR_STATE when the step is captured, with the name of the leaf: shoal_on_accumulated on leaves and
- * shards that the step reaches, shoal_on_backward_end, and any hook on the gradient of an input.
+ * shards that the step reaches, shoal_on_backward_end, and any hook on the gradient of an input. So are steps that
+ * change a module which was there before: its parameters, buffers, children and hooks, and hooks on leaves.
  *
  * Local, but all ranks compile the same steps in the same order. options are copied, and may be NULL. `context`, and
  * all that the step uses, must outlive the compiled step. `world` may be NULL for a step without groups. Once the

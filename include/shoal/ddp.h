@@ -34,9 +34,10 @@
  * SHOAL_ERR_MISMATCH. A parameter that was replaced takes its gradient along; if it comes back, that counts as a
  * gradient of this rank. docs/concepts.md has a table of changes.
  *
- * A parameter that came later and gets a gradient without such a forward pass (because an inner module was called by
- * itself, or synchronization was off until the backward pass) is SHOAL_ERR_STATE in that backward pass. Optimizers have
- * to be told of new parameters by the program.
+ * Calls of modules inside the wrapped one follow changes, too, except of children that were added since: call the
+ * wrapped module first. A parameter that came later and gets a gradient without such a forward pass (because
+ * synchronization was off until the backward pass) is SHOAL_ERR_STATE in that backward pass. Optimizers have to be told
+ * of new parameters by the program.
  *
  * A backward pass that fails leaves undefined gradients. Remove them, or write zeros, on every rank before the next
  * one: it then works again, unless a rank is gone. Until that is done, a backward pass is an error that names a
@@ -44,7 +45,8 @@
  * the module again.
  *
  * Ranks: all ranks wrap modules, synchronize and run backward passes alike. Only the number of backward passes without
- * synchronization may differ. Within one backward pass modules and gradients may become ready in any order. If ranks
+ * synchronization may differ. Within one backward pass modules and gradients may become ready in any order; in compiled
+ * steps they must come in the same order on all ranks, or all get SHOAL_ERR_MISMATCH. If ranks
  * make synchronized backward passes in different orders, through two modules or for two forward passes of one, all
  * ranks get SHOAL_ERR_MISMATCH. If a recorded forward pass is newer than the forward passes that a backward pass
  * goes through, it must exist on all ranks or on none.

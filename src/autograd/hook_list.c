@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
+#include "op/tracer.h"
 #include "tensor/scope.h"
 
 struct shoal_hook {
@@ -90,11 +91,29 @@ shoal_status hook_list_add(struct hook_list *list, const struct hook_function *f
     return SHOAL_OK;
 }
 
+/* A captured step that removes a hook which was there before it cannot do so again in each run. */
+static void note_removal(const shoal_hook *hook)
+{
+    struct op_tracer *tracer = callback_is_capturing() ? op_capture_running() : NULL;
+    bool is_own = hook->function.runs_in_captures || hook->function.runs_last; /* the library's */
+    if (tracer && !is_own && hook->function.number <= tracer->latest_change) {
+        tracer->capture->refuse(
+            tracer,
+            error_set(SHOAL_ERR_STATE,
+                      "hook_remove: a captured step cannot remove a hook that was there before it: the graph "
+                      "would not do it again"));
+        error_clear();
+    }
+}
+
 void shoal_hook_remove(shoal_hook *hook)
 {
     if (hook) {
         atomic_store(&hook->is_removed, true);
-        (void)changes_note();
+        if (hook->function.number != 0) { /* it is on a leaf */
+            (void)changes_note();
+            note_removal(hook);
+        }
         hook_unref(hook);
     }
 }

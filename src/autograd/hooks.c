@@ -3,13 +3,30 @@
 #include "autograd/hooks.h"
 
 #include "autograd/leaf.h"
+#include "base/callback.h"
 #include "base/changes.h"
 #include "base/error.h"
 #include "base/try.h"
+#include "op/tracer.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
 
 /* A hook that no backward pass can reach is an error, because it would silently never run. */
+static shoal_status check_capture(const char *call, const shoal_tensor *tensor)
+{
+    const struct leaf *leaf = leaf_of(tensor);
+    const struct op_tracer *tracer = leaf && callback_is_capturing() ? op_capture_running() : NULL;
+    if (!tracer || leaf->number > tracer->latest_change) {
+        return SHOAL_OK;
+    }
+    const char *name = shoal_tensor_name(tensor);
+    return error_set(
+        SHOAL_ERR_STATE,
+        "%s: a captured step cannot add a hook to %s, which was there before it: the graph would not do it "
+        "again",
+        call, name[0] ? name : "a leaf");
+}
+
 static shoal_status check_will_run(const shoal_tensor *tensor)
 {
     const struct node_output *output = history_output(tensor);
@@ -48,6 +65,7 @@ shoal_status shoal_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook, v
         return error_set(SHOAL_ERR_INVALID, "on_gradient: hook is NULL");
     }
     TRY(check_will_run(tensor));
+    TRY(check_capture("on_gradient", tensor));
     return hook_on_gradient(tensor, hook, context, NULL, hook_out);
 }
 
@@ -90,6 +108,7 @@ shoal_status shoal_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook, void
         return error_set(SHOAL_ERR_STATE, "on_accumulated: the tensor %s: the hook would never run",
                          leaf->history ? "is a result, not a leaf" : "does not require a gradient");
     }
+    TRY(check_capture("on_accumulated", leaf));
     return hook_list_add(
         &history->accumulated_hooks,
         &(struct hook_function){.on_accumulated = hook, .context = context, .number = changes_note()},

@@ -36,6 +36,7 @@ shoal_status leaf_create(shoal_tensor *tensor)
     }
     leaf->history.base = (struct tensor_history){.tape = &autograd_tape, .destroy = end_leaf};
     leaf->history.is_leaf = true;
+    leaf->number = changes_note();
     tensor->history = &leaf->history.base;
     return SHOAL_OK;
 }
@@ -80,9 +81,7 @@ static shoal_status begin_requiring(shoal_tensor *tensor)
                          "set_requires_grad: another tensor over the same storage was changed "
                          "in place and has a gradient; detach this one first");
     }
-    TRY(leaf_create(tensor));
-    (void)changes_note();
-    return SHOAL_OK;
+    return leaf_create(tensor);
 }
 
 static shoal_status end_requiring(shoal_tensor *tensor)

@@ -15,6 +15,7 @@ struct leaf {
     struct hook_list gradient_hooks; /* get the sum of one backward pass before it is added */
     struct hook_list accumulated_hooks;
     struct leaf_visit *visits; /* one per running backward pass that leads to it */
+    uint64_t number;           /* no other leaf has it: a tensor that is frozen and thawed has a new leaf */
     uint64_t n_failures;       /* backward passes that led to it and failed before they reached it */
     uint64_t last_backward;    /* the number of the last backward pass that added to its gradient; 0: none */
 };

@@ -35,6 +35,7 @@ static shoal_status add_hook(shoal_module *module, const shoal_module_hook_defin
 {
     shoal_module_hook_definition known;
     TRY(read_definition(given, &known));
+    TRY(module_check_change(module, "a hook"));
     TRY(mem_grow((void **)&module->hooks, &module->hooks_capacity, module->n_hooks + 1,
                  sizeof(module->hooks[0])));
     shoal_module_hook *hook = mem_alloc_zeroed(1, sizeof(*hook));
@@ -72,7 +73,7 @@ void shoal_module_hook_remove(shoal_module_hook *hook)
     shoal_module *module = hook->module;
     hook->is_removed = true;
     if (module) {
-        module_note_change(module, "a hook", NULL, "was removed");
+        module_note_removal(module, "a hook");
     }
     /* Relaxed: changing a module is for one thread at a time, so the calls counted are this thread's. */
     if (module && atomic_load_explicit(&module->n_running, memory_order_relaxed) > 0) {

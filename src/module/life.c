@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes and frees modules, and gives what they were made with. */
+#include "base/changes.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/refcount.h"
@@ -36,6 +37,7 @@ shoal_status shoal_module_create(const shoal_module_definition *definition, shoa
     known.type = type;
     module->type = type;
     module->definition = known;
+    module->created = changes_note();
     atomic_init(&module->references, 1);
     atomic_init(&module->n_running, 0);
     *module_out = module;

@@ -198,6 +198,7 @@ static shoal_status add_slot(shoal_module *module, enum slot_kind kind, const ch
 {
     struct slot_list *list = &module->lists[kind];
     TRY(check_name(module, name));
+    TRY(module_check_change(module, kind_names[kind]));
     TRY(mem_grow((void **)&list->slots, &list->capacity, list->n_slots + 1, sizeof(list->slots[0])));
     char *copy = mem_copy_string(name);
     if (!copy) {

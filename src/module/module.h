@@ -63,6 +63,7 @@ struct shoal_module {
     size_t extras_capacity;
 
     /* version.c */
+    uint64_t created; /* the number of the change that made it */
     uint64_t version; /* the number of its last change (base/changes.h); 0: none */
     struct {
         const char *what;             /* "parameter", "a hook": a literal; NULL: there was none */
@@ -87,6 +88,13 @@ void module_replace_tensor(shoal_module *module, enum slot_kind kind, size_t ind
 
 /* Call after a change of the module's own slots or hooks: "parameter", the name of a slot or NULL, "was added". */
 void module_note_change(shoal_module *module, const char *what, const char *name, const char *verb);
+/* SHOAL_ERR_STATE if a step is being captured and the module was there before: each run of the step would change it again,
+   and a graph cannot. */
+shoal_status module_check_change(const shoal_module *module, const char *what);
+
+/* Notes that something was removed. In a captured step it is a failure of the capture, as in module_check_change. */
+void module_note_removal(shoal_module *module, const char *what);
+
 /* Call when a program reads the slots of a module, or calls it. If this happens in a captured step, the graph depends on
    the module from now on. A failure is noted in the capture and in the innermost scope. */
 void module_note_read(const shoal_module *module);

@@ -10,6 +10,7 @@
 
 #include "base/callback.h"
 #include "base/changes.h"
+#include "base/error.h"
 #include "base/try.h"
 #include "module/module.h"
 #include "op/dependence.h"
@@ -22,6 +23,30 @@ void module_note_change(shoal_module *module, const char *what, const char *name
     module->change.what = what;
     module->change.name = name;
     module->change.verb = verb;
+}
+
+shoal_status module_check_change(const shoal_module *module, const char *what)
+{
+    const struct op_tracer *tracer = callback_is_capturing() ? op_capture_running() : NULL;
+    if (!tracer || module->created > tracer->latest_change) {
+        return SHOAL_OK;
+    }
+    return error_set(
+        SHOAL_ERR_STATE,
+        "a captured step cannot add or remove %s of a module that was there before it: the graph would not "
+        "do it again",
+        what);
+}
+
+void module_note_removal(shoal_module *module, const char *what)
+{
+    module_note_change(module, what, NULL, "was removed");
+    shoal_status status = module_check_change(module, what);
+    if (status != SHOAL_OK) {
+        struct op_tracer *tracer = op_capture_running();
+        tracer->capture->refuse(tracer, error_prefix(status, "module_hook_remove"));
+        error_clear();
+    }
 }
 
 static uint64_t version_of(const void *owner)

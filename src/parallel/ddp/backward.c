@@ -31,7 +31,7 @@ static bool has_failed_before(struct ddp *ddp)
     for (size_t i = 0; i < ddp->n_params; i++) {
         struct ddp_param *param = &ddp->params[i];
         const struct leaf *leaf = leaf_of(param->tensor);
-        if (leaf && leaf == param->leaf) {
+        if (leaf && leaf->number == param->leaf) {
             has_failed = has_failed || leaf->n_failures != param->n_failures;
             param->n_failures = leaf->n_failures;
         }
@@ -176,15 +176,15 @@ shoal_status ddp_add_hooks(struct ddp_param *param)
 {
     TRY(hook_on_final_gradient(param->tensor, before_adding, param, &param->on_gradient));
     TRY(hook_on_accumulated(param->tensor, after_adding, param, &param->on_accumulated));
-    param->leaf = leaf_of(param->tensor);
-    param->n_failures = param->leaf->n_failures;
+    param->leaf = leaf_of(param->tensor)->number;
+    param->n_failures = leaf_of(param->tensor)->n_failures;
     return SHOAL_OK;
 }
 
 shoal_status ddp_watch_param(struct ddp_param *param)
 {
     const struct leaf *leaf = leaf_of(param->tensor);
-    if (leaf && leaf == param->leaf && leaf->accumulated_hooks.first) {
+    if (leaf && leaf->number == param->leaf) {
         return SHOAL_OK;
     }
     ddp_remove_hooks(param);

@@ -2,6 +2,7 @@
 /* Calls for a module that is wrapped: settings, clipping, and starting over. */
 #include "base/error.h"
 #include "base/try.h"
+#include "parallel/claim.h"
 #include "parallel/clip.h"
 #include "parallel/ddp/backward.h"
 #include "parallel/ddp/block.h"
@@ -134,6 +135,19 @@ shoal_status shoal_ddp_clip_grad_value(shoal_module *module, double max_value)
 
 /* Starting over ------------------------------------------------------------------------------------------ */
 
+/* Also parameters that came after the last wrapping may have gradients of the failed backward pass. */
+static shoal_status drop_gradient(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    const struct ddp *ddp = context;
+    if (entry->kind == SHOAL_WALK_MODULES) {
+        *next = claim_value(entry->module, CLAIMANT_FSDP) ? SHOAL_WALK_SKIP : SHOAL_WALK_ON;
+        return SHOAL_OK;
+    }
+    return ddp_is_ignored(&ddp->config.options, entry->tensor) || !shoal_grad(entry->tensor)
+               ? SHOAL_OK
+               : shoal_set_grad(entry->tensor, NULL);
+}
+
 shoal_status shoal_ddp_reset(shoal_module *module)
 {
     struct ddp *ddp;
@@ -149,5 +163,5 @@ shoal_status shoal_ddp_reset(shoal_module *module)
             TRY(shoal_set_grad(ddp->params[i].tensor, NULL));
         }
     }
-    return SHOAL_OK;
+    return shoal_module_walk(module, SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS, drop_gradient, ddp);
 }

@@ -109,6 +109,12 @@ static shoal_status collect_tensor(struct ddp_collector *collector, const shoal_
         return error_set(SHOAL_ERR_UNSUPPORTED, "%s is on device %s, which has no data", entry->path,
                          device_rows[entry->tensor->storage->device].name);
     }
+    if (is_trained && !shoal_is_leaf(entry->tensor)) {
+        return error_set(
+            SHOAL_ERR_STATE,
+            "parameter %s is the result of a recorded operation that changed it in place, not a leaf",
+            entry->path);
+    }
     if (is_trained) {
         TRY(add_param(collector->ddp, entry));
     } else if (is_parameter) {

@@ -59,7 +59,8 @@ struct ddp_config {
 
 /* Modules in the tree, but not the root. */
 struct ddp_inner {
-    shoal_module **modules; /* one reference each */
+    shoal_module **modules;    /* one reference each */
+    shoal_module_hook **hooks; /* on each, for calls that do not come from the root; NULL: not yet */
     size_t n_modules;
     size_t capacity;
 };
@@ -125,7 +126,9 @@ struct ddp {
     shoal_module *module; /* NULL: it was freed, and recorded forward passes keep this struct */
     size_t n_records;     /* hooks of recorded forward passes, and of a running backward pass */
     shoal_module_hook *forward_hook;
-    bool wants_sync;  /* whether the next backward pass reduces */
+    shoal_status (*hook_inner)(struct ddp *ddp,
+                               struct ddp_inner *inner); /* ddp_hook_inner, for follow.c below it */
+    bool wants_sync;                                     /* whether the next backward pass reduces */
     bool wanted_sync; /* wants_sync at the last forward pass; false if that recorded no gradients */
     struct ddp_param *params;
     size_t n_params;

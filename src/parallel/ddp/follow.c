@@ -87,6 +87,7 @@ static shoal_status make_ready(struct ddp *ddp, struct ddp *fresh)
     for (size_t i = 0; i < fresh->inner.n_modules; i++) {
         TRY(claim_cover(fresh->inner.modules[i], CLAIMANT_DDP, ddp));
     }
+    TRY(ddp->hook_inner(ddp, &fresh->inner));
     return ddp_open_lists(fresh);
 }
 
@@ -103,6 +104,7 @@ static void keep_state(const struct ddp *ddp, struct ddp_param *param)
             param->is_local = old->is_local;
             param->is_left = old->is_left;
             param->version = old->version;
+            param->n_expected = old->n_expected;
             old->gradient = NULL;
             old->aside = NULL;
             return;
@@ -161,8 +163,11 @@ static shoal_status wrap_together(struct ddp *ddp, struct ddp *fresh, shoal_grou
                                   const struct ddp_tensors *list)
 {
     TRY(ddp_confirm(lane, make_ready(ddp, fresh)));
+    if (!ddp->config.options.keeps_parameters) {
+        TRY(ddp_broadcast(lane, list)); /* if it fails, the next forward pass wraps again */
+    }
     take_over(ddp, fresh);
-    return ddp->config.options.keeps_parameters ? SHOAL_OK : ddp_broadcast(lane, list);
+    return SHOAL_OK;
 }
 
 static shoal_status wrap_again(struct ddp *ddp)
@@ -177,8 +182,14 @@ static shoal_status wrap_again(struct ddp *ddp)
                         .lane = ddp->lane,
                         .order = ddp->order};
     struct ddp_collector collector = {.ddp = &fresh, .options = &ddp->config.options, .again = ddp};
-    TRY(compare(ddp));
-    shoal_status status = ddp_open_lane(ddp->group, "ddp", &lane);
+    shoal_status status = compare(ddp);
+    if (status != SHOAL_OK) {
+        char reason[ERROR_TEXT_BYTES];
+        (void)snprintf(reason, sizeof reason, "%s", shoal_error_text());
+        ddp->lane.is_broken = ddp->lane.is_broken || group_failure(ddp->lane.group) != SHOAL_OK;
+        return error_set(status, "%s", reason);
+    }
+    status = ddp_open_lane(ddp->group, "ddp", &lane);
     if (status == SHOAL_OK) {
         status = ddp_agree(&collector, lane, ddp_collect(&collector));
     }

@@ -169,7 +169,7 @@ void ddp_remove_hooks(struct ddp_param *param)
     shoal_hook_remove(param->on_accumulated);
     param->on_gradient = NULL;
     param->on_accumulated = NULL;
-    param->leaf = NULL;
+    param->leaf = 0;
 }
 
 void ddp_param_free(struct ddp_param *param)

@@ -23,7 +23,6 @@
 #include "shoal/tensor.h"
 
 struct ddp;
-struct leaf; /* autograd/leaf.h */
 
 struct ddp_param {
     struct ddp *ddp;
@@ -32,7 +31,7 @@ struct ddp_param {
     shoal_tensor *gradient;     /* ours, one reference; NULL: no eager backward pass has begun yet */
     shoal_hook *on_gradient;    /* runs before a gradient is added to the leaf's */
     shoal_hook *on_accumulated; /* runs after it was added */
-    struct leaf *leaf;          /* that has the hooks; a tensor that was frozen and thawed has another leaf */
+    uint64_t leaf;              /* number of the leaf that has the hooks; 0: none */
     uint64_t n_failures;        /* the leaf's n_failures when we last looked */
 
     bool is_reduced;  /* ours, and the same on all ranks */

@@ -39,6 +39,7 @@ static shoal_status hang_up(struct ddp *ddp)
     for (size_t i = 0; i < ddp->inner.n_modules; i++) {
         TRY(claim_cover(ddp->inner.modules[i], CLAIMANT_DDP, ddp));
     }
+    TRY(ddp_hook_inner(ddp, &ddp->inner));
     TRY(ddp_hook_forward(ddp));
     return claim_take(ddp->module, CLAIMANT_DDP, ddp, ddp_release_claim);
 }
@@ -132,6 +133,7 @@ static shoal_status create(shoal_module *module, const shoal_ddp_options *option
         options->first_bucket_bytes > 0 ? options->first_bucket_bytes : DEFAULT_FIRST_BYTES;
     ddp->config.bucket_bytes = options->bucket_bytes > 0 ? options->bucket_bytes : DEFAULT_BUCKET_BYTES;
     ddp->wants_sync = true;
+    ddp->hook_inner = ddp_hook_inner;
     ddp->forwards.list = (struct forward_list){.owner = ddp, .keep = ddp_keep, .let_go = ddp_let_go};
     struct ddp_collector collector = {.ddp = ddp, .options = options};
     shoal_status status = wrap(&collector);

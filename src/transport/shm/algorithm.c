@@ -26,6 +26,16 @@ bool shm_single_is_wanted(void)
     return option_choice(OPTION_SINGLE_COPY) == 0; /* auto */
 }
 
+bool shm_single_is_asked_for(void)
+{
+    bool is_asked = false;
+    for (int kind = 0; kind < COLLECTIVE_COUNT; kind++) {
+        is_asked =
+            is_asked || algorithm_asked(&shm_algorithms, (enum collective_kind)kind) == SHM_ALGORITHM_SINGLE;
+    }
+    return is_asked;
+}
+
 bool shm_algorithm_can(enum shm_algorithm algorithm, const struct shm_algorithm_query *query)
 {
     const struct algorithm_row *row = &shm_algorithm_rows[algorithm];

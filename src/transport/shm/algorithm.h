@@ -39,6 +39,8 @@ extern const struct algorithm_table shm_algorithms;
 
 /* Whether this process may read the memory of its peers, and they its own (SHOAL_SINGLE_COPY). */
 bool shm_single_is_wanted(void);
+/* Whether SHOAL_ALGO names `single` for any kind. Nothing else takes it. */
+bool shm_single_is_asked_for(void);
 
 bool shm_algorithm_can(enum shm_algorithm algorithm, const struct shm_algorithm_query *query);
 

@@ -41,7 +41,9 @@ void shm_offer_memory(struct shm_channel *channel)
     if (!shm_single_is_wanted() || !os_random(channel->word, sizeof channel->word)) {
         return;
     }
-    os_let_siblings_read();
+    if (shm_single_is_asked_for()) {
+        os_let_siblings_read(); /* changes what other programs of the user may do, so not for nothing */
+    }
     memcpy(offer->word, channel->word, sizeof offer->word);
     offer->address = (uint64_t)(uintptr_t)channel->word;
     offer->process = os_process();

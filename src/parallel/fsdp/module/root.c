@@ -240,12 +240,11 @@ shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
     if (!wrapper->unit || (wrapper->root && wrapper->root->is_gone)) {
         return error_set(SHOAL_ERR_STATE, "the root module that this module was sharded under was freed");
     }
-    TRY(fsdp_check_tree(wrapper));
     if (wrapper->root) {
         if (wrapper->root->has_originals && was_called(wrapper->root)) {
             fsdp_root_drop_originals(wrapper->root);
         }
-        return SHOAL_OK;
+        return fsdp_check_tree(wrapper);
     }
     if (wrapper->n_modules != 1) {
         return error_set(SHOAL_ERR_STATE,
@@ -260,8 +259,9 @@ shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
     shoal_status status = fill_root(root, wrapper);
     if (status != SHOAL_OK) {
         undo_root(root);
+        return status;
     }
-    return status;
+    return fsdp_check_tree(wrapper); /* not before: now ranks whose tree is right can be told */
 }
 
 void fsdp_root_forget_calls(struct fsdp_root *root)

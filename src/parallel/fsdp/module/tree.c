@@ -37,11 +37,9 @@ static bool is_ignored(const struct fsdp_wrapper *wrapper, const shoal_tensor *t
     return false;
 }
 
-/* Before the first call, the program may still replace shards (fsdp_adopt_replacements). */
-static shoal_status check_place(const struct fsdp_wrapper *wrapper, const struct fsdp_tensors *tensors,
-                                const shoal_module_entry *entry)
+static shoal_status check_place(const struct fsdp_tensors *tensors, const shoal_module_entry *entry)
 {
-    if (!wrapper->root || entry->tensor == tensors->sharded || entry->tensor == tensors->full) {
+    if (entry->tensor == tensors->sharded || entry->tensor == tensors->full) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_STATE,
@@ -81,7 +79,7 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
         return SHOAL_OK;
     }
     const struct fsdp_tensors *tensors = find_by_place(wrapper, entry);
-    return tensors ? check_place(wrapper, tensors, entry) : check_new(wrapper, entry);
+    return tensors ? check_place(tensors, entry) : check_new(wrapper, entry);
 }
 
 shoal_status fsdp_check_tree(struct fsdp_wrapper *wrapper)
@@ -100,5 +98,5 @@ shoal_status fsdp_check_tree(struct fsdp_wrapper *wrapper)
         wrapper->looked = latest;
         return SHOAL_OK;
     }
-    return wrapper->root ? fsdp_mark_failure(wrapper->unit, status) : status;
+    return fsdp_mark_failure(wrapper->unit, status);
 }

@@ -6,7 +6,7 @@
 
 #include "parallel/fsdp/module/wrapper.h"
 
-/* Call before a forward pass. SHOAL_ERR_STATE names the first parameter that does not belong there; ranks on which the
+/* Call before a forward pass, when the wrapper has a root. SHOAL_ERR_STATE names the first parameter that does not belong there; ranks on which the
    tree is right are told. If nothing has changed anywhere since the last call, this is one comparison. */
 shoal_status fsdp_check_tree(struct fsdp_wrapper *wrapper);
 
