@@ -92,8 +92,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_alias(shoal_items *items
  * Adds all parameters and buffers of a module and of the modules inside it to the section "model", named `prefix` and
  * their path. Parameters may be whole (also if shoal_ddp wrapped the module) or shards (shoal_fully_shard). A tied
  * parameter is added under its first path, with its other paths as aliases. The tensors are looked up when the list is
- * used; use it between calls of the module, whose names, dtypes and shapes must be unchanged then (SHOAL_ERR_STATE
- * otherwise).
+ * used; use it between calls of the module. Names, dtypes and shapes must be unchanged then, and no parameter or buffer
+ * may have been added, tied or untied (SHOAL_ERR_STATE otherwise: make a new list).
  *
  * A shard of a parameter that was made on the meta device can be loaded into, and saved once it has been written. Other
  * tensors on the meta device can neither be saved nor loaded into. SHOAL_ERR_INVALID: the module is inside a unit that

@@ -14,6 +14,7 @@
 
 #include "checkpoint/items.h"
 #include "checkpoint/items_tensors.h"
+#include "checkpoint/items_tree.h"
 #include "shoal/items.h"
 
 /* What an entry is now: which part this rank has, and its values in either `tensor` or `data`. */
@@ -58,7 +59,8 @@ struct item_entry {
     struct item_place place;
     /* Of a module. */
     shoal_module *module;
-    const char *path; /* in `name` */
+    const char *path;        /* in `name` */
+    struct items_tree *tree; /* one reference */
     bool is_buffer;
     /* Of a module, once its shard was found, or of a context. */
     shoal_fsdp_param *param;

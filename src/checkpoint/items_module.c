@@ -92,6 +92,7 @@ static shoal_status look_in_module(struct item_entry *entry, enum item_use use, 
 {
     shoal_tensor *tensor = entry->is_buffer ? shoal_module_find_buffer(entry->module, entry->path)
                                             : shoal_module_find_parameter(entry->module, entry->path);
+    TRY(items_tree_check(entry->tree));
     if (!tensor) {
         return error_set(SHOAL_ERR_STATE, "the module has no such %s any more",
                          entry->is_buffer ? "buffer" : "parameter");
@@ -106,6 +107,7 @@ static shoal_status look_in_module(struct item_entry *entry, enum item_use use, 
 
 static void release_module(struct item_entry *entry)
 {
+    items_tree_unref(entry->tree);
     shoal_module_unref(entry->module);
 }
 
@@ -118,6 +120,7 @@ struct collection {
     shoal_items *items;
     shoal_module *module;
     const char *prefix;
+    struct items_tree *tree;
     struct items_tensors tensors; /* their items */
 };
 
@@ -126,6 +129,7 @@ static shoal_status describe(const struct collection *collection, const shoal_mo
 {
     struct item_entry item = {.source = &module_source,
                               .module = collection->module,
+                              .tree = collection->tree,
                               .dtype = shoal_tensor_dtype(entry->tensor),
                               .n_dims = shoal_tensor_n_dims(entry->tensor),
                               .is_buffer = entry->kind == SHOAL_WALK_BUFFERS};
@@ -166,6 +170,7 @@ static shoal_status collect_entry(struct collection *collection, const shoal_mod
     TRY(items_tensors_add(&collection->tensors, entry->tensor, next));
     TRY(items_list_add(collection->items, SHOAL_SECTION_MODEL, collection->prefix, entry->path, &item));
     shoal_module_ref(collection->module);
+    (void)items_tree_ref(collection->tree);
     return items_list_look(collection->items, next, ITEM_PLACE, &place);
 }
 
@@ -187,6 +192,7 @@ static shoal_status add_module(shoal_items *items, const char *prefix, shoal_mod
         return error_set(SHOAL_ERR_INVALID, "%s is NULL", items ? "prefix" : "items");
     }
     TRY(safetensors_text_check("prefix", prefix));
+    TRY(items_tree_create(module, &collection.tree));
     shoal_status status = shoal_module_walk(
         module, SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS | SHOAL_WALK_DUPLICATES, visit, &collection);
     if (status == SHOAL_OK) {
@@ -194,6 +200,7 @@ static shoal_status add_module(shoal_items *items, const char *prefix, shoal_mod
     }
     items_tensors_clear(&collection.tensors);
     items_list_clear(&added);
+    items_tree_unref(collection.tree);
     return status;
 }
 

@@ -607,3 +607,43 @@ TEST(survives_failing_allocations)
     CHECK(test_sweep_allocations(add_net, &net) >= 60);
     shoal_module_unref(net.root);
 }
+
+/* What came after the module was added, or is tied otherwise, is not left out silently. */
+static void use_changed(int what)
+{
+    shoal_items *items = NULL;
+    shoal_module *module = NULL;
+    struct item_part part;
+    const shoal_module_definition definition = {.struct_size = sizeof definition, .type = "net"};
+    const int64_t shape[] = {3};
+    REQUIRE_OK(shoal_scope_begin());
+    REQUIRE_OK(shoal_module_create(&definition, &module));
+    shoal_tensor *a = shoal_zeros(shape, 1, SHOAL_F32);
+    shoal_tensor *b = shoal_zeros(shape, 1, SHOAL_F32);
+    CHECK_OK(shoal_module_add_parameter(module, "a", a));
+    CHECK_OK(shoal_module_add_parameter(module, "b", what == 2 ? a : b));
+    REQUIRE_OK(shoal_items_create(&items));
+    CHECK_OK(shoal_items_add_module(items, "", module));
+    CHECK_OK(items_part(items, 0, &part));
+    CHECK_OK(what == 0   ? shoal_module_add_parameter(module, "c", shoal_zeros(shape, 1, SHOAL_F32))
+             : what == 1 ? shoal_module_set_parameter(module, "b", a)
+             : what == 2 ? shoal_module_set_parameter(module, "b", b)
+             : what == 3 ? shoal_module_add_buffer(module, "c", shoal_zeros(shape, 1, SHOAL_F32))
+                         : shoal_module_set_parameter(module, "b", shoal_zeros(shape, 1, SHOAL_F32)));
+    if (what == 4) { /* another tensor in the same place, and nothing else */
+        CHECK_OK(items_part(items, 0, &part));
+    } else {
+        CHECK_STATUS(items_part(items, 0, &part), SHOAL_ERR_STATE);
+        CHECK_ERROR_TEXT(what == 0 || what == 3 ? "(c)" : "(b)");
+    }
+    shoal_items_free(items);
+    shoal_module_unref(module);
+    REQUIRE_OK(shoal_scope_end());
+}
+
+TEST(modules_that_have_changed)
+{
+    for (int what = 0; what < 5; what++) {
+        use_changed(what);
+    }
+}
