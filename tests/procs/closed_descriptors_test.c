@@ -9,6 +9,12 @@
 
 #include "fixtures/rank_world.h"
 
+#ifdef __SANITIZE_THREAD__
+#define HAS_THREAD_SANITIZER 1
+#else
+#define HAS_THREAD_SANITIZER 0
+#endif
+
 #define CLOSE_S 2.0
 
 enum {
@@ -46,6 +52,10 @@ static void list_open(bool *were_open)
 static void check_close(struct rank *self, int culprit, enum when when)
 {
     static bool were_open[N_NUMBERS];
+    if (HAS_THREAD_SANITIZER) {
+        test_skip("closing a descriptor that another thread uses is a race, and what is tested");
+        return;
+    }
     list_open(were_open);
     struct rank_key key = rank_key(self, 0);
     shoal_world_options options = rank_world_options(self, &key);
