@@ -35,15 +35,11 @@ static uint64_t hash_entry(const shoal_module_entry *entry, bool is_trained, boo
 
 static bool has_param(const struct ddp *ddp, const shoal_tensor *tensor)
 {
-    size_t i = 0;
-    while (i < ddp->n_params && ddp->params[i].tensor != tensor) {
-        i++;
-    }
     size_t k = 0;
     while (k < ddp->n_frozen && ddp->frozen[k].tensor != tensor) {
         k++;
     }
-    return i < ddp->n_params || k < ddp->n_frozen;
+    return ddp_find_param(ddp, tensor) || k < ddp->n_frozen;
 }
 
 /* A tensor that the module did not have when it was wrapped the last time. Buffers are sent before forward passes. */

@@ -47,6 +47,16 @@ void ddp_free_lists(struct ddp *ddp)
     mem_free(ddp->backward.frozen_set);
 }
 
+struct ddp_param *ddp_find_param(const struct ddp *ddp, const shoal_tensor *tensor)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        if (ddp->params[i].tensor == tensor) {
+            return &ddp->params[i];
+        }
+    }
+    return NULL;
+}
+
 bool ddp_is_ignored(const shoal_ddp_options *options, const shoal_tensor *tensor)
 {
     for (size_t i = 0; i < options->n_ignored; i++) {

@@ -154,6 +154,8 @@ struct ddp {
 /* The state of a wrapped module; NULL if it is not wrapped. */
 struct ddp *ddp_of(const shoal_module *module);
 
+/* The parameter that is reduced and is this tensor; NULL: there is none. */
+struct ddp_param *ddp_find_param(const struct ddp *ddp, const shoal_tensor *tensor);
 /* Frees the lists that ddp_collect has made, and what was made from them. */
 void ddp_free_lists(struct ddp *ddp);
 /* Whether the options leave a parameter out. */

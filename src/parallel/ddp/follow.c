@@ -76,8 +76,9 @@ static shoal_status compare(struct ddp *ddp)
     return status;
 }
 
-/* Makes whatever needs memory, so that taking the new lists over cannot fail. The hooks are added beside the old ones:
-   no backward pass is running. */
+/* Makes what the new lists need, so that taking them over cannot fail. (Gradients that leave the block need memory, too;
+   without it they are released, and using them is an error.) The hooks are added beside the old ones: no backward pass
+   is running. */
 static shoal_status make_ready(struct ddp *ddp, struct ddp *fresh)
 {
     for (size_t i = 0; i < fresh->n_params; i++) {
@@ -94,22 +95,20 @@ static shoal_status make_ready(struct ddp *ddp, struct ddp *fresh)
 /* A parameter that stays keeps its gradient, and what is known of it. */
 static void keep_state(const struct ddp *ddp, struct ddp_param *param)
 {
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        struct ddp_param *old = &ddp->params[i];
-        if (old->tensor == param->tensor) {
-            param->gradient = old->gradient;
-            param->aside = old->aside;
-            param->has_aside = old->has_aside;
-            param->is_reduced = old->is_reduced;
-            param->is_local = old->is_local;
-            param->is_left = old->is_left;
-            param->version = old->version;
-            param->n_expected = old->n_expected;
-            old->gradient = NULL;
-            old->aside = NULL;
-            return;
-        }
+    struct ddp_param *old = ddp_find_param(ddp, param->tensor);
+    if (!old) {
+        return;
     }
+    param->gradient = old->gradient;
+    param->aside = old->aside;
+    param->has_aside = old->has_aside;
+    param->is_reduced = old->is_reduced;
+    param->is_local = old->is_local;
+    param->is_left = old->is_left;
+    param->version = old->version;
+    param->n_expected = old->n_expected;
+    old->gradient = NULL;
+    old->aside = NULL;
 }
 
 /* A parameter that leaves takes its gradient along. Nobody watches that from now on, so it counts as this rank's own if
@@ -117,11 +116,7 @@ static void keep_state(const struct ddp *ddp, struct ddp_param *param)
 static void let_leave(const struct ddp *ddp, const struct ddp_param *param)
 {
     shoal_tensor *gradient = shoal_grad(param->tensor);
-    size_t i = 0;
-    while (i < ddp->n_params && ddp->params[i].tensor != param->tensor) {
-        i++;
-    }
-    if (gradient && i == ddp->n_params) {
+    if (gradient && !ddp_find_param(ddp, param->tensor)) {
         gradient->is_averaged = false;
     }
 }
@@ -170,6 +165,21 @@ static shoal_status wrap_together(struct ddp *ddp, struct ddp *fresh, shoal_grou
     return SHOAL_OK;
 }
 
+/* Children that are new are not covered if the module was not wrapped again. The walk lists old modules and new ones, so
+   old ones keep their mark. */
+static void uncover_new(const struct ddp *ddp, const struct ddp *fresh)
+{
+    for (size_t i = 0; i < fresh->inner.n_modules; i++) {
+        size_t k = 0;
+        while (k < ddp->inner.n_modules && ddp->inner.modules[k] != fresh->inner.modules[i]) {
+            k++;
+        }
+        if (k == ddp->inner.n_modules && claim_is_by(fresh->inner.modules[i], CLAIMANT_DDP, ddp)) {
+            claim_uncover(fresh->inner.modules[i], CLAIMANT_DDP);
+        }
+    }
+}
+
 static shoal_status wrap_again(struct ddp *ddp)
 {
     shoal_group *lane;
@@ -195,6 +205,9 @@ static shoal_status wrap_again(struct ddp *ddp)
     }
     if (status == SHOAL_OK) {
         status = wrap_together(ddp, &fresh, lane, &collector.list);
+    }
+    if (status != SHOAL_OK) {
+        uncover_new(ddp, &fresh);
     }
     char text[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());

@@ -7,16 +7,6 @@
 #include "base/error.h"
 #include "parallel/claim.h"
 
-static bool is_wrapped(const struct ddp *ddp, const shoal_tensor *tensor)
-{
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        if (ddp->params[i].tensor == tensor) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static shoal_status check_param(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
     const struct ddp *ddp = context;
@@ -25,7 +15,7 @@ static shoal_status check_param(void *context, const shoal_module_entry *entry, 
         return SHOAL_OK;
     }
     const struct leaf *leaf = leaf_of(entry->tensor);
-    if (!leaf || leaf->last_backward != backward_number() || is_wrapped(ddp, entry->tensor) ||
+    if (!leaf || leaf->last_backward != backward_number() || ddp_find_param(ddp, entry->tensor) ||
         ddp_is_ignored(&ddp->config.options, entry->tensor)) {
         return SHOAL_OK;
     }
