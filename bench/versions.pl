@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Compares two builds of the tool: whether the new one is slower than the old one.
 #
-#   bench/versions.pl OLD NEW [--pairs N] [--ranks N] [--only WORD]...
+#   bench/versions.pl OLD NEW [--pairs N] [--ranks N] [--only WORD]... [--budget SECONDS]
 #
 # OLD and NEW are two programs `shoal` (build/bin/shoal of two trees). Every pair runs each benchmark three times, old,
 # new and old again, in an order that changes from pair to pair, so that what else the machine does reaches all three.
@@ -13,21 +13,23 @@
 #             does by itself
 #
 # "slower" stands behind a line whose median is above 1.03 and above all that the old one shows against itself.
+# --budget: after so many seconds no pair is begun.
 # Exit status 1 when there is such a line, 2 when a program failed.
 use strict;
 use warnings;
 use List::Util qw(max min sum shuffle);
 
 my $limit = 1.03;
-my ($pairs, $ranks, @only, @tools) = (10, 2);
+my ($pairs, $ranks, $budget, @only, @tools) = (10, 2, 0);
 while (@ARGV) {
     my $word = shift;
-    if    ($word eq '--pairs') { $pairs = shift }
-    elsif ($word eq '--ranks') { $ranks = shift }
-    elsif ($word eq '--only')  { push @only, shift }
-    else                       { push @tools, $word }
+    if    ($word eq '--pairs')  { $pairs = shift }
+    elsif ($word eq '--ranks')  { $ranks = shift }
+    elsif ($word eq '--only')   { push @only, shift }
+    elsif ($word eq '--budget') { $budget = shift }
+    else                        { push @tools, $word }
 }
-die "usage: bench/versions.pl OLD NEW [--pairs N] [--ranks N] [--only WORD]...\n" if @tools != 2;
+die "usage: bench/versions.pl OLD NEW [--pairs N] [--ranks N] [--only WORD]... [--budget SECONDS]\n" if @tools != 2;
 my ($old, $new) = @tools;
 
 my @sizes = ('--ranks', $ranks, '--sizes', '1K:64M:4');
@@ -109,7 +111,9 @@ sub quotient
 
 my @bars = bars();
 my (%new_to_old, %old_to_old);
+my ($begin, $n_done) = (time, 0);
 for my $pair (1 .. $pairs) {
+    last if $budget && $n_done && time - $begin > $budget;
     my %runs = (first => {}, new => {}, again => {});
     for my $benchmark (@benchmarks) {
         for my $who (shuffle(qw(first new again))) {
@@ -123,11 +127,12 @@ for my $pair (1 .. $pairs) {
         push @{ $new_to_old{$text} }, $ratio if defined $ratio;
         push @{ $old_to_old{$text} }, $self if defined $self;
     }
+    $n_done++;
     print STDERR "pair $pair of $pairs\n";
 }
 
 my $n_slower = 0;
-printf "%-32s %8s   %s\n", "$pairs pairs, $ranks ranks", 'new/old', 'old/old: median (smallest - largest)';
+printf "%-32s %8s   %s\n", "$n_done pairs, $ranks ranks", 'new/old', 'old/old: median (smallest - largest)';
 for my $bar (@bars) {
     my $text = $bar->[0];
     my ($ratios, $selves) = ($new_to_old{$text}, $old_to_old{$text});

@@ -239,6 +239,11 @@ bool wait_stay_awake(struct wait_awake *awake, _Atomic uint32_t *word, uint32_t 
         return has_changed(word, value);
     }
     look_at_clock(awake);
+    /* Most waits end here. Whether the peer needs this processor is asked only if they do not, or if it did lately: the
+       question costs some tens of nanoseconds, and a peer on another processor has no use for it. */
+    if (awake->now_ns - shared_ns > MOVE_NS && has_changed_soon(word, value)) {
+        return true;
+    }
     while (awake->now_ns < awake->end_ns) {
         if (is_peer_here(awake) || awake->now_ns >= awake->spin_end_ns) {
             os_yield();
