@@ -116,3 +116,109 @@ TEST_RANKS(freezing_and_thawing_is_followed, 2)
         late_close(&late);
     }
 }
+
+/* Between passes ----------------------------------------------------------------------------------------- */
+
+/* A step in which the ranks of `mask` freeze a parameter between the forward and the backward pass. A compiled step does
+   that while it is captured. */
+struct between {
+    struct late late;
+    const char *path;
+    int mask;
+};
+
+static shoal_status run_between(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                shoal_tensor **outputs, size_t n_outputs)
+{
+    struct between *between = context;
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = shoal_module_call_one(between->late.net, inputs[0]);
+    if ((between->mask >> between->late.self->rank) & 1) {
+        (void)CHECK_OK(
+            shoal_set_requires_grad(shoal_module_parameter(between->late.net, between->path), false));
+    }
+    return outputs[0] ? shoal_backward(outputs[0], NULL) : shoal_scope_error();
+}
+
+static shoal_status step_between(struct between *between)
+{
+    shoal_tensor *loss = NULL;
+    shoal_tensor *x = shoal_full((int64_t[]){1}, 1, between->late.self->rank + 1.0, SHOAL_F32);
+    if (!between->late.is_compiled) {
+        return run_between(between, &x, 1, &loss, 1);
+    }
+    shoal_compiled *compiled = NULL;
+    (void)CHECK_OK(shoal_compile(between->late.world, run_between, between, 1, NULL, &compiled));
+    shoal_status status = shoal_compiled_run(compiled, &x, 1, &loss, 1);
+    shoal_tensor_unref(loss);
+    shoal_compiled_free(compiled);
+    return status;
+}
+
+static void freeze_between(struct rank *self, const char *path, int mask, int which)
+{
+    struct between between = {.path = path, .mask = mask};
+    REQUIRE(late_open(&between.late, self, which % 2 == 1));
+    REQUIRE(late_shard(&between.late, (shoal_sharded)(which / 2)));
+    (void)CHECK_OK(late_step(&between.late));
+    shoal_tensor *shard = shoal_module_parameter(between.late.net, path);
+    (void)CHECK_OK(shoal_set_grad(shard, NULL));
+    shoal_status status = step_between(&between);
+    if (mask == 3 && status == SHOAL_OK) {
+        CHECK(!shoal_grad(shard));
+    } else if (mask == 3) {
+        (void)CHECK_STATUS(status, SHOAL_ERR_STATE);
+    } else {
+        CHECK(status == SHOAL_ERR_STATE || status == SHOAL_ERR_MISMATCH || status == SHOAL_ERR_PEER);
+        (void)CHECK_ERROR_TEXT("w");
+    }
+    if (test_has_failed()) {
+        test_failed(__FILE__, __LINE__, "rank %d: %s, ranks %d, variant %d: %s, %s", self->rank, path, mask,
+                    which, shoal_status_name(status), shoal_error_text());
+    }
+    test_barrier(self); /* a rank that leaves would be another reason */
+    late_close(&between.late);
+}
+
+TEST_RANKS(a_rank_that_freezes_between_passes_is_an_error_in_that_pass, 2)
+{
+    for (int mask = 1; mask <= 3; mask++) {
+        for (int k = 0; k < 6 && !test_has_failed(); k++) {
+            freeze_between(self, "w", mask, k);
+            freeze_between(self, "layer.w", mask, k);
+        }
+    }
+}
+
+/* A hook that sees the gradient of "w" freezes "layer.w", whose gradient is collected already. */
+static shoal_status freeze_layer(void *context, shoal_tensor *leaf)
+{
+    const struct late *late = context;
+    (void)leaf;
+    return shoal_set_requires_grad(shoal_module_parameter(late->net, "layer.w"), false);
+}
+
+TEST_RANKS(a_parameter_cannot_be_frozen_while_its_gradient_is_reduced, 2)
+{
+    for (int mask = 1; mask <= 3; mask++) {
+        struct late late;
+        bool is_mine = (mask >> self->rank) & 1;
+        REQUIRE(late_open(&late, self, false));
+        REQUIRE(late_shard(&late, SHOAL_SHARDED_PARAMETERS));
+        CHECK_OK(late_step(&late));
+        if (is_mine) {
+            CHECK_OK(shoal_on_accumulated(shoal_module_parameter(late.net, "w"), freeze_layer, &late, NULL));
+        }
+        shoal_status status = late_step(&late);
+        if (is_mine) {
+            (void)CHECK_STATUS(status, SHOAL_ERR_STATE);
+            (void)CHECK_ERROR_TEXT("parameter layer.w was frozen while its gradient was reduced");
+        } else {
+            (void)CHECK_STATUS(status, SHOAL_ERR_MISMATCH);
+            (void)CHECK_ERROR_TEXT("parameter layer.w was frozen");
+        }
+        test_barrier(self); /* a rank that leaves would be another reason */
+        late_close(&late);
+    }
+}

@@ -55,10 +55,11 @@ struct fsdp_param {
     size_t reduce_offset; /* bytes, in the unit's reduce buffer: n_shards blocks of padded_count elements */
     size_t output_offset; /* bytes, in results that lie in one piece: padded_count elements */
     bool is_reduced;      /* has a place in the unit's buffer */
-    bool is_partial;      /* has a place in grads.partial, which waits for the replicas */
-    bool is_direct;       /* kernels write the gradient in the buffer, from which it is reduced */
-    bool is_unset;        /* its place in the buffer was not written yet, and holds old data */
-    bool is_clear;        /* its place in grads.data holds zeros */
+    bool is_dropped; /* with modules: it was frozen since its forward pass, and its shard gets no gradient */
+    bool is_partial; /* has a place in grads.partial, which waits for the replicas */
+    bool is_direct;  /* kernels write the gradient in the buffer, from which it is reduced */
+    bool is_unset;   /* its place in the buffer was not written yet, and holds old data */
+    bool is_clear;   /* its place in grads.data holds zeros */
     bool has_whole; /* with modules: its place in the buffer holds a gradient, of this pass or earlier ones */
     size_t grad_offset; /* bytes, in grads.data; used unless is_direct */
     char *kept;         /* kept_count elements of `compute`, while the unit is sharded over neighbours */

@@ -84,7 +84,14 @@ static void add_newer(struct text *text, const struct fsdp_context *context)
     }
 }
 
-/* "layers.3 as a sum without weight, bias" */
+/* Gradients of parameters that were frozen since the forward pass are reduced and then dropped. Ranks that freeze
+   different ones must not succeed: only some of them would update their shards. */
+static bool gets_gradient(const struct fsdp_param *param)
+{
+    return param->is_reduced && !param->is_dropped;
+}
+
+/* "layers.3 as a sum without weight, bias (frozen)" */
 static void write_words(const struct fsdp_unit *unit, uint32_t bits, char *words)
 {
     const char *between = " without ";
@@ -96,28 +103,29 @@ static void write_words(const struct fsdp_unit *unit, uint32_t bits, char *words
     }
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
-        if (!param->is_reduced) {
+        if (!gets_gradient(param)) {
             text_add_name(&text, between, param->name);
+            text_add(&text, "%s", param->is_dropped ? " (frozen)" : "");
             between = ", ";
         }
     }
 }
 
-/* Writes which parameters take part, as one bit each, and returns how many numbers that are. Returns 0 in the usual
-   case that all take part. */
+/* Writes which parameters get a gradient, as one bit each, and returns how many numbers that are. Returns 0 in the usual
+   case that all do. */
 static size_t list_set(const struct fsdp_unit *unit, int64_t *set)
 {
     size_t n_words = (unit->n_params + 63) / 64;
-    size_t n_reduced = 0;
+    size_t n_set = 0;
     memset(set, 0, (2 + n_words) * sizeof *set);
     set[0] = DETAIL_SET;
     set[1] = (int64_t)n_words;
     for (size_t i = 0; i < unit->n_params; i++) {
-        uint64_t bit = (uint64_t)unit->params[i].is_reduced << (i % 64);
+        uint64_t bit = (uint64_t)gets_gradient(&unit->params[i]) << (i % 64);
         set[2 + i / 64] = (int64_t)((uint64_t)set[2 + i / 64] | bit);
-        n_reduced += unit->params[i].is_reduced;
+        n_set += gets_gradient(&unit->params[i]);
     }
-    return n_reduced == unit->n_params ? 0 : 2 + n_words;
+    return n_set == unit->n_params ? 0 : 2 + n_words;
 }
 
 struct purpose fsdp_reduction_purpose(struct fsdp_unit *unit, enum purpose_id id)

@@ -10,8 +10,8 @@
 /* The purpose of a unit's gather, or of the memory for it. Valid as long as the unit. */
 struct purpose fsdp_unit_purpose(const struct fsdp_unit *unit, enum purpose_id id);
 
-/* The purpose of a unit's reduction. It includes which of the unit's parameters take part, and the settings of
-   the reduction. Valid until the unit's next one. */
+/* The purpose of a unit's reduction. It includes which of the unit's parameters get a gradient, and the settings
+   of the reduction. Valid until the unit's next one. */
 struct purpose fsdp_reduction_purpose(struct fsdp_unit *unit, enum purpose_id id);
 
 /* The purpose of a call on a whole context, or on its parameters. */

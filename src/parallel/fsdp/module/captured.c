@@ -298,16 +298,18 @@ static shoal_tensor *pad(shoal_tensor *value, const struct fsdp_param *param, co
     return shoal_cat(rows, 2, param->dim);
 }
 
-/* Reduces a gradient over shards and replicas. Returns this rank's part of it, in the dtype of the shard. */
-static shoal_tensor *reduce_gradient(const struct fsdp_captured *unit, const struct fsdp_param *param,
-                                     shoal_tensor *gradient)
+/* Reduces a gradient over shards and replicas. Returns this rank's part of it, in the dtype of the shard. Ranks compare
+   whether the shard was frozen since the forward pass, and so does not get it. */
+static shoal_tensor *reduce_gradient(const struct fsdp_captured *unit, size_t index, shoal_tensor *gradient)
 {
     const struct fsdp_unit *engine = unit->wrapper->unit;
+    const struct fsdp_param *param = &engine->params[index];
+    bool is_dropped = !shoal_requires_grad(unit->wrapper->tensors[index].sharded);
     const struct fsdp_mesh *mesh = mesh_of(unit);
     struct fsdp_factors factors = fsdp_factors_choose(mesh->n_shards, mesh->n_replicas, engine->grads.dtype,
                                                       engine->config.divide_factor, engine->config.force_sum);
     char what[WHAT_BYTES];
-    say_what(unit, param, "gradient", what);
+    say_what(unit, param, is_dropped ? "gradient to be dropped" : "gradient", what);
     struct functional_reduce over_shards = {.op = factors.scatter, .factor = factors.premul};
     shoal_tensor *value = functional_cast(gradient, engine->grads.dtype);
     value = divide(pad(value, param, mesh), factors.before);
@@ -384,7 +386,7 @@ static shoal_status reduce_param(const struct fsdp_captured *unit, size_t index)
     if (!gradient) {
         return SHOAL_OK;
     }
-    shoal_tensor *value = reduce_gradient(unit, &unit->wrapper->unit->params[index], gradient);
+    shoal_tensor *value = reduce_gradient(unit, index, gradient);
     if (!value) {
         return shoal_scope_error();
     }

@@ -257,9 +257,9 @@ static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wra
         const shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
         struct fsdp_param *param = &unit->params[i];
         bool has_grad = grad && !is_kept(unit, param, grad);
+        param->is_dropped = !shoal_requires_grad(wrapper->tensors[i].sharded);
         bool has_place = grad && unit->config.sharded == SHOAL_SHARDED_STATE; /* so that none joins later */
-        bool is_unused =
-            !grad && unit->config.reduce_unused && shoal_requires_grad(wrapper->tensors[i].sharded);
+        bool is_unused = !grad && unit->config.reduce_unused && !param->is_dropped;
         if (!unit->grads.buffer) {
             param->is_reduced = has_grad || is_unused || has_place;
         } else if (has_grad && !param->is_reduced) {
@@ -490,7 +490,10 @@ static shoal_status land_param(struct fsdp_tensors *tensors, struct fsdp_param *
 {
     struct leaf *leaf = leaf_of(tensors->sharded);
     if (!leaf) {
-        return SHOAL_OK; /* frozen since */
+        return param->is_dropped
+                   ? SHOAL_OK
+                   : error_set(SHOAL_ERR_STATE, "parameter %s was frozen while its gradient was reduced",
+                               param->name);
     }
     if (!tensors->shard_grad) {
         TRY(make_grad(tensors, param));
