@@ -233,11 +233,23 @@ static shoal_status ask_leader(const struct rendezvous *rendezvous, const struct
     return status;
 }
 
-/* Asks the leaders that rank 0 names, one after the other, until one is on this host or this rank itself is the
-   leader. */
+/* Asks rank 0's server for the next leader, after one that is not on this host. */
+static shoal_status ask_for_next(struct rendezvous *rendezvous, struct card_leader *leader)
+{
+    struct request request = {.op = REQUEST_ELSEWHERE};
+    request_add_number(&request, leader->rank);
+    struct frame frame;
+    TRY(ask_for_leader(rendezvous, &request, leader, &frame));
+    frame_clear(&frame);
+    return SHOAL_OK;
+}
+
+/* Asks the leaders that rank 0 names, one after the other, until one is on this host or this rank itself is the leader.
+   Rank 0 names each rank at most once; one that is no rank of Shoal may answer anything, for ever. */
 static shoal_status find_page(struct rendezvous *rendezvous, struct card_leader leader, int *page_fd_out)
 {
-    for (;;) {
+    int n_ranks = rendezvous->card->n_ranks;
+    for (int n_asked = 0; n_asked < n_ranks; n_asked++) {
         if (leader.rank == rendezvous->card->rank) {
             *page_fd_out = os_duplicate(rendezvous->page_fd);
             return *page_fd_out >= 0
@@ -249,12 +261,18 @@ static shoal_status find_page(struct rendezvous *rendezvous, struct card_leader 
         if (*page_fd_out >= 0) {
             return SHOAL_OK;
         }
-        struct request request = {.op = REQUEST_ELSEWHERE};
-        request_add_number(&request, leader.rank);
-        struct frame frame;
-        TRY(ask_for_leader(rendezvous, &request, &leader, &frame));
-        frame_clear(&frame);
+        if (clock_now_ns() >= rendezvous->deadline_ns) {
+            return error_set(
+                SHOAL_ERR_TIMEOUT,
+                "start-up: rank %d did not find the rank from which it gets the shared memory of "
+                "its host in time (startup_timeout_s)",
+                rendezvous->card->rank);
+        }
+        TRY(ask_for_next(rendezvous, &leader));
     }
+    return error_set(SHOAL_ERR_SYSTEM,
+                     "start-up: rank 0 has named %d ranks that should be on the host of rank %d; none is",
+                     n_ranks, rendezvous->card->rank);
 }
 
 shoal_status rendezvous_enter(struct rendezvous *rendezvous, int *page_fd_out)
