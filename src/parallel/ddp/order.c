@@ -179,19 +179,21 @@ static void poison_lanes(shoal_group *const *lanes, size_t n_lanes, shoal_status
     }
 }
 
+/* A lane may have failed before: then nobody answers, and the rank does not wait at all. */
 static shoal_status wait_for_all(shoal_work *work, shoal_group *const *lanes, size_t n_lanes)
 {
-    for (;;) {
-        shoal_status status = shoal_work_wait(work, LOOK_SECONDS);
-        if (status != SHOAL_ERR_TIMEOUT || shoal_work_test(work)) {
-            return shoal_work_wait(work, -1);
-        }
-        status = check_lanes(lanes, n_lanes);
+    while (!shoal_work_test(work)) {
+        shoal_status status = check_lanes(lanes, n_lanes);
         if (status != SHOAL_OK) {
             work_forget(work);
             return status;
         }
+        status = shoal_work_wait(work, LOOK_SECONDS);
+        if (status != SHOAL_ERR_TIMEOUT) {
+            return status;
+        }
     }
+    return shoal_work_wait(work, -1);
 }
 
 shoal_status ddp_order_compare(struct ddp_order *order, const struct purpose *purpose,
