@@ -10,6 +10,8 @@
 /* When the last reference to the net is given up. */
 enum phase {
     BEFORE_FORWARD,
+    IN_PRE_FORWARD, /* hooks of the net itself */
+    IN_POST_FORWARD,
     AFTER_FORWARD,
     IN_BACKWARD_EARLY, /* a hook on what goes into the loss */
     IN_BACKWARD_LATE,  /* a hook on the input's gradient */
@@ -58,6 +60,25 @@ static shoal_tensor *ask_for_end(void *context, shoal_tensor *gradient)
     return NULL;
 }
 
+static shoal_status drop_in_call(void *context, const shoal_forward_call *call)
+{
+    (void)call;
+    drop(context);
+    return SHOAL_OK;
+}
+
+static void drop_in_forward(struct net *net, enum phase phase)
+{
+    const shoal_module_hook_definition definition = {
+        .struct_size = sizeof definition,
+        .pre_forward = phase == IN_PRE_FORWARD ? drop_in_call : NULL,
+        .post_forward = phase == IN_POST_FORWARD ? drop_in_call : NULL,
+        .context = net};
+    if (phase == IN_PRE_FORWARD || phase == IN_POST_FORWARD) {
+        (void)CHECK_OK(shoal_module_add_hook(net->root, &definition, NULL));
+    }
+}
+
 /* The net's shards, with a reference to each. */
 static void keep_shards(const struct net *net, shoal_tensor **shards)
 {
@@ -70,6 +91,7 @@ static void forward(struct bench *bench, int part, enum phase phase, shoal_tenso
 {
     shoal_tensor *x = net_input(0, part);
     (void)CHECK_OK(shoal_set_requires_grad(x, true));
+    drop_in_forward(&bench->sharded, phase);
     shoal_tensor *out = shoal_module_call_one(bench->sharded.root, x);
     if (phase == IN_BACKWARD_EARLY) {
         (void)CHECK_OK(shoal_on_gradient(out, drop_in_hook, &bench->sharded, NULL));
