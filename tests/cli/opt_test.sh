@@ -266,6 +266,24 @@ expect 1 --run --memory=4M -
 says err "--run takes 5.50 MiB on 1 rank"
 expect 0 --run --memory=6M -
 says out "# run: ranks 1, outputs 2, same bits"
+# A view is a few bytes, but it is copied to be compared: once of each graph.
+cat >"$scratch/in" <<'END'
+graph {
+    %x = placeholder : f32[1, 4]
+    %y = expand(%x, [274877906944, 4])
+    %z = expand(%x, [4, 4])
+    return [%y, %z]
+}
+END
+for lower in "" --lower; do
+    # shellcheck disable=SC2086
+    expect 1 --run --memory=8G $lower -
+    says err "--run takes 8.00 TiB on 1 rank, with two sets of inputs of 16 bytes on each, more than 8.00 GiB, the limit of --memory; largest: %y 4.00 TiB"
+done
+sed -i 's/274877906944/65536/' "$scratch/in"
+expect 1 --run --memory=1M -
+expect 0 --run --memory=3M -
+says out "# run: ranks 1, outputs 2, same bits"
 for word in x 0 -1; do
     expect 2 --run "--memory=$word" "$step"
     says err "--memory: '$word' is not a number of bytes"

@@ -63,6 +63,35 @@ static uint64_t add_inputs(const shoal_graph *graph, struct need *need, uint64_t
     return inputs;
 }
 
+/* What copying one of the outputs in `arg` takes at most: outputs that are not contiguous are copied to be compared. A
+   view may have many more elements than the memory behind it. */
+static uint64_t find_largest_copy(const shoal_arg *arg, struct need *need)
+{
+    uint64_t largest = 0;
+    for (size_t i = 0; arg->kind == SHOAL_ARG_LIST && i < arg->as.list.count; i++) {
+        uint64_t bytes = find_largest_copy(&arg->as.list.items[i], need);
+        largest = bytes > largest ? bytes : largest;
+    }
+    for (size_t i = 0; arg->kind == SHOAL_ARG_NODE && i < shoal_node_n_values(arg->as.node); i++) {
+        const shoal_tensor *value = shoal_node_value(arg->as.node, i);
+        uint64_t count = shoal_tensor_is_contiguous(value) ? 0 : (uint64_t)shoal_tensor_count(value);
+        uint64_t bytes = multiply(count, shoal_dtype_bytes(shoal_tensor_dtype(value)));
+        largest = bytes > largest ? bytes : largest;
+        add_value(need, shoal_node_name(arg->as.node), bytes);
+    }
+    return largest;
+}
+
+/* Outputs are compared one after the other. */
+static uint64_t add_copies(const shoal_graph *graph, struct need *need)
+{
+    const shoal_node *last = shoal_graph_last(graph);
+    size_t n_args = 0;
+    bool is_output = last && shoal_node_get_kind(last) == SHOAL_NODE_OUTPUT;
+    const shoal_arg *args = is_output ? shoal_node_args(last, &n_args) : NULL;
+    return n_args > 0 ? find_largest_copy(&args[0], need) : 0;
+}
+
 static shoal_status refuse(const struct opt_memory *memory, const struct need *need, uint64_t inputs,
                            uint64_t limit)
 {
@@ -82,7 +111,8 @@ static shoal_status refuse(const struct opt_memory *memory, const struct need *n
     return error_set(SHOAL_ERR_NO_MEMORY, "%s", words);
 }
 
-/* Both graphs have inputs of their own, and the results of the first are kept while the second runs. */
+/* Both graphs have inputs of their own, and the results of the first are kept while the second runs, and are then
+   compared. */
 shoal_status opt_memory_check(const struct opt_memory *memory)
 {
     struct need need = {.bytes = 0};
@@ -102,7 +132,8 @@ shoal_status opt_memory_check(const struct opt_memory *memory)
     }
     add_largest(&need, &before);
     add_largest(&need, &after);
-    need.bytes = add(add(inputs, inputs), drawn);
+    uint64_t copies = add(add_copies(memory->before, &need), add_copies(memory->after, &need));
+    need.bytes = add(add(add(inputs, inputs), drawn), copies);
     need.bytes = add(need.bytes, add(before.bytes, after.bytes - after.window_bytes));
     need.bytes = add(multiply(need.bytes, (uint64_t)memory->n_ranks), after.window_bytes);
     return need.bytes <= limit ? SHOAL_OK : refuse(memory, &need, inputs, limit);
