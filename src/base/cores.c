@@ -2,12 +2,12 @@
 /* Cores: see cores.h. */
 #include "base/cores.h"
 
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "base/os/os.h"
 
 int cores_set_count(const struct cores_set *set)
 {
@@ -64,14 +64,7 @@ void cores_ask_system(void *context, int processor, struct cores_set *set)
     (void)context;
     (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
                    processor);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return;
-    }
-    ssize_t bytes = read(fd, text, sizeof text - 1);
-    (void)close(fd);
-    text[bytes > 0 ? bytes : 0] = '\0';
-    if (cores_set_parse(text, &found)) {
+    if (os_read_text(path, text, sizeof text) && cores_set_parse(text, &found)) {
         for (size_t i = 0; i < sizeof set->words / sizeof set->words[0]; i++) {
             set->words[i] |= found.words[i];
         }

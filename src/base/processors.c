@@ -5,15 +5,14 @@
  */
 #include "base/processors.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/control_groups.h"
 #include "base/cores.h"
 #include "base/os/os.h"
 
@@ -42,95 +41,31 @@ int processors_parse_old_limit(const char *quota, const char *period)
     return divide(strtol(quota, NULL, 10), strtol(period, NULL, 10));
 }
 
-/* Reads a small file; false: there is none. */
-static bool read_file(const char *path, char *text, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return false;
-    }
-    ssize_t n_read = read(fd, text, bytes - 1);
-    (void)close(fd);
-    text[n_read > 0 ? n_read : 0] = '\0';
-    return n_read > 0;
-}
-
-static bool read_group_file(const char *group, const char *name, char *text, size_t bytes)
-{
-    char path[PATH_MAX];
-    int length = snprintf(path, sizeof path, "%s/%s", group, name);
-    return length > 0 && (size_t)length < sizeof path && read_file(path, text, bytes);
-}
-
 /* The limit of one group; of version 2, or of version 1. */
 static int read_limit(const char *group)
 {
     char text[64];
     char period[64];
-    if (read_group_file(group, "cpu.max", text, sizeof text)) {
+    if (control_groups_read(group, "cpu.max", text, sizeof text)) {
         return processors_parse_limit(text);
     }
-    bool is_old = read_group_file(group, "cpu.cfs_quota_us", text, sizeof text) &&
-                  read_group_file(group, "cpu.cfs_period_us", period, sizeof period);
+    bool is_old = control_groups_read(group, "cpu.cfs_quota_us", text, sizeof text) &&
+                  control_groups_read(group, "cpu.cfs_period_us", period, sizeof period);
     return is_old ? processors_parse_old_limit(text, period) : INT_MAX;
 }
 
-/* The lowest limit of a group and of those that it lies in. `root` is where the groups are mounted; in a container that
-   is often the group itself, whose path is not there. */
-static int find_lowest_limit(const char *root, const char *path, int limit)
+static void take_lowest(void *context, const char *group)
 {
-    char group[PATH_MAX];
-    int length = snprintf(group, sizeof group, "%s%s", root, path);
-    size_t root_length = strlen(root);
-    if (length < 0 || (size_t)length >= sizeof group) {
-        return limit;
-    }
-    for (;;) {
-        int own = read_limit(group);
-        limit = own < limit ? own : limit;
-        if (strlen(group) <= root_length) {
-            return limit;
-        }
-        *strrchr(group, '/') = '\0';
-    }
-}
-
-/* Whether a line of /proc/self/cgroup, such as "4:cpu,cpuacct:/a/b" or "0::/a/b", is about processor time. */
-static bool has_processor_time(const char *controllers, const char *end)
-{
-    for (const char *at = controllers; at < end;) {
-        size_t length = strcspn(at, ",:");
-        if (length == 3 && strncmp(at, "cpu", 3) == 0) {
-            return true;
-        }
-        at += length + 1;
-    }
-    return controllers == end;
+    int *limit = context;
+    int own = read_limit(group);
+    *limit = own < *limit ? own : *limit;
 }
 
 /* INT_MAX: no control group limits this process, or the system does not say so. */
 static int read_group_limit(void)
 {
-    static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"};
-    char text[4096];
     int limit = INT_MAX;
-    if (!read_file("/proc/self/cgroup", text, sizeof text)) {
-        return INT_MAX;
-    }
-    for (char *line = text, *next; line && *line; line = next) {
-        next = strchr(line, '\n');
-        if (next) {
-            *next++ = '\0';
-        }
-        char *controllers = strchr(line, ':');
-        char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!path || !has_processor_time(controllers + 1, path)) {
-            continue;
-        }
-        for (size_t i = 0; i < sizeof roots / sizeof roots[0]; i++) {
-            limit = find_lowest_limit(roots[i], path + 1, limit);
-        }
-    }
+    control_groups_walk("cpu", take_lowest, &limit);
     return limit;
 }
 
@@ -178,7 +113,7 @@ long processors_parse_running(const char *text)
 static long count_running(void)
 {
     char text[128];
-    return read_file("/proc/loadavg", text, sizeof text) ? processors_parse_running(text) : 0;
+    return os_read_text("/proc/loadavg", text, sizeof text) ? processors_parse_running(text) : 0;
 }
 
 bool processors_are_free(void)

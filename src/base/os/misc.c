@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Descriptors, names, random numbers, processors, threads. */
+/* Descriptors, names, small files, random numbers, processors, threads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/os/fault.h"
 #include "base/os/os.h"
@@ -20,6 +21,18 @@ int os_duplicate(int fd)
 int os_exchange_names(const char *a, const char *b)
 {
     return os_fault("exchange") ? -1 : renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+}
+
+bool os_read_text(const char *path, char *text, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    ssize_t n_read = read(fd, text, bytes - 1);
+    (void)close(fd);
+    text[n_read > 0 ? n_read : 0] = '\0';
+    return n_read > 0;
 }
 
 bool os_random(void *bytes, size_t n_bytes)

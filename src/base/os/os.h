@@ -106,6 +106,10 @@ int os_duplicate(int fd);
 /* Two names of one file system change places at once. EINVAL, ENOSYS: the file system, or the kernel, cannot. */
 int os_exchange_names(const char *a, const char *b);
 
+/* Reads as much of a small file as fits, such as one of /proc, and puts a zero byte behind it. False: there is none, or it
+   is empty. */
+bool os_read_text(const char *path, char *text, size_t bytes);
+
 /* False: there are none, and errno says why. */
 bool os_random(void *bytes, size_t n_bytes);
 
