@@ -191,21 +191,30 @@ TEST_PROCESSES(who_has_left_waits_for_those_who_stay, 2)
 
 /* The address ---------------------------------------------------------------------------------------------- */
 
-/* A port that was free a moment ago. */
-static int find_port(void)
+/*
+ * The port at which the ranks of a test meet. This program holds it until its end by a socket that does not listen, so
+ * the kernel gives it to no other program. Whoever sets SO_REUSEADDR, as rank 0 does, can listen there nevertheless.
+ */
+static int port;
+
+/* Before tests count descriptors, and before ranks are forked. */
+__attribute__((constructor)) static void hold_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(bind(fd, (struct sockaddr *)&address, bytes) == 0);
-    CHECK(getsockname(fd, (struct sockaddr *)&address, &bytes) == 0);
-    (void)close(fd);
-    return ntohs(address.sin_port);
+    int one = 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+        bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0) {
+        perror("a port for the test");
+        abort();
+    }
+    port = ntohs(address.sin_port);
 }
 
 /* What ranks of a test tell each other while one of them is in a call that waits. */
 struct board {
-    int port;
     _Atomic int has_been_there;
 };
 
@@ -216,17 +225,6 @@ static void await_word(_Atomic int *word)
     }
 }
 
-/* Rank 0 of the test chooses one for all. */
-static int share_port(struct rank *self)
-{
-    struct board *board = self->shared;
-    if (self->rank == 0) {
-        board->port = find_port();
-    }
-    test_barrier(self);
-    return board->port;
-}
-
 static void set_number(const char *name, int number)
 {
     char text[32];
@@ -234,7 +232,7 @@ static void set_number(const char *name, int number)
     (void)setenv(name, text, 1);
 }
 
-static void set_place(int rank, int n_ranks, int port, const char *token)
+static void set_place(int rank, int n_ranks, const char *token)
 {
     char address[64];
     (void)snprintf(address, sizeof address, "127.0.0.1:%d", port);
@@ -254,7 +252,7 @@ static shoal_status open_by_environment(double startup_timeout_s, shoal_world **
 
 TEST_PROCESSES(ranks_meet_at_the_address_twice, 4)
 {
-    set_place(self->rank, self->n_ranks, share_port(self), "a secret");
+    set_place(self->rank, self->n_ranks, "a secret");
     for (int i = 0; i < 2; i++) {
         shoal_world *world = NULL;
         REQUIRE_OK(open_by_environment(20, &world));
@@ -268,8 +266,7 @@ TEST_PROCESSES(ranks_meet_at_the_address_twice, 4)
 TEST_PROCESSES(ranks_meet_at_a_name, 3)
 {
     char address[64];
-    int port = share_port(self);
-    set_place(self->rank, self->n_ranks, port, "a secret");
+    set_place(self->rank, self->n_ranks, "a secret");
     (void)snprintf(address, sizeof address, "localhost:%d", port);
     (void)setenv("SHOAL_ADDRESS", address, 1);
     shoal_world *world = NULL;
@@ -282,7 +279,7 @@ TEST_PROCESSES(one_host_at_an_address_needs_no_network, 3)
 {
     (void)unsetenv("SHOAL_TEST_TCP");
     (void)unsetenv("SHOAL_TEST_HOSTS");
-    set_place(self->rank, self->n_ranks, share_port(self), "a secret");
+    set_place(self->rank, self->n_ranks, "a secret");
     shoal_world *world = NULL;
     REQUIRE_OK(open_by_environment(20, &world));
     CHECK(!watch_has(world->watch, (self->rank + 1) % 3));
@@ -293,10 +290,9 @@ TEST_PROCESSES(one_host_at_an_address_needs_no_network, 3)
 TEST_PROCESSES(a_wrong_token_is_told_to_who_has_it, 3)
 {
     struct board *board = self->shared;
-    int port = share_port(self);
     shoal_world *world = NULL;
     if (self->rank == 2) {
-        set_place(1, 2, port, "another secret");
+        set_place(1, 2, "another secret");
         CHECK_STATUS(open_by_environment(20, &world), SHOAL_ERR_INVALID);
         char words[64];
         (void)snprintf(words, sizeof words, "the rank at 127.0.0.1:%d has another token", port);
@@ -304,7 +300,7 @@ TEST_PROCESSES(a_wrong_token_is_told_to_who_has_it, 3)
         atomic_store(&board->has_been_there, 1);
         return;
     }
-    set_place(self->rank, 2, port, "a secret");
+    set_place(self->rank, 2, "a secret");
     if (self->rank == 1) {
         await_word(&board->has_been_there);
     }
@@ -316,10 +312,10 @@ TEST_PROCESSES(a_wrong_token_is_told_to_who_has_it, 3)
 TEST_PROCESSES(what_is_missing_or_wrong_is_told, 1)
 {
     shoal_world *world = NULL;
-    set_place(1, 2, find_port(), "");
+    set_place(1, 2, "");
     CHECK_STATUS(open_by_environment(1, &world), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("but SHOAL_TOKEN is not: set it to a secret text");
-    set_place(1, 2, find_port(), "a secret");
+    set_place(1, 2, "a secret");
     CHECK_STATUS(open_by_environment(0.2, &world), SHOAL_ERR_TIMEOUT);
     CHECK_ERROR_TEXT(" s (startup_timeout_s) for rank 0, which did not arrive (at 127.0.0.1:");
     (void)setenv("SHOAL_ADDRESS", "here", 1);
@@ -333,7 +329,7 @@ TEST_PROCESSES(what_is_missing_or_wrong_is_told, 1)
 
 /* Strangers ------------------------------------------------------------------------------------------------- */
 
-static int connect_raw(int port)
+static int connect_raw(void)
 {
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -367,11 +363,10 @@ TEST_PROCESSES(strangers_are_turned_away_and_hold_up_nobody, 3)
         N_SILENT = 100
     };
     struct board *board = self->shared;
-    int port = share_port(self);
     if (self->rank == 2) {
         int silent[N_SILENT];
         for (int i = 0; i < N_SILENT; i++) {
-            silent[i] = connect_raw(port);
+            silent[i] = connect_raw();
         }
         struct hello hello = {.head = {.magic = HELLO_MAGIC, .order = HELLO_ORDER, .version = HELLO_VERSION}};
         struct hello swapped = hello;
@@ -383,7 +378,7 @@ TEST_PROCESSES(strangers_are_turned_away_and_hold_up_nobody, 3)
             size_t n_bytes;
         } words[] = {{request, sizeof request}, {&hello, sizeof hello}, {&swapped, sizeof swapped}};
         for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-            int fd = connect_raw(port);
+            int fd = connect_raw();
             say(fd, words[i].bytes, words[i].n_bytes);
             CHECK(is_closed_by_peer(fd));
             (void)close(fd);
@@ -395,7 +390,7 @@ TEST_PROCESSES(strangers_are_turned_away_and_hold_up_nobody, 3)
         }
         return;
     }
-    set_place(self->rank, 2, port, "a secret");
+    set_place(self->rank, 2, "a secret");
     shoal_world *world = NULL;
     if (self->rank == 1) {
         await_word(&board->has_been_there);
@@ -411,9 +406,8 @@ TEST_PROCESSES(strangers_are_turned_away_and_hold_up_nobody, 3)
 TEST_PROCESSES(a_wrong_token_is_told_to_all, 3)
 {
     struct board *board = self->shared;
-    int port = share_port(self);
     shoal_world *world = NULL;
-    set_place(self->rank, self->n_ranks, port, self->rank == 2 ? "another secret" : "a secret");
+    set_place(self->rank, self->n_ranks, self->rank == 2 ? "another secret" : "a secret");
     if (self->rank == 2) {
         CHECK_STATUS(open_by_environment(20, &world), SHOAL_ERR_INVALID);
         CHECK_ERROR_TEXT("has another token than this rank");
@@ -430,7 +424,7 @@ TEST_PROCESSES(a_wrong_token_is_told_to_all, 3)
 }
 
 /* Something else listens where rank 0 should: a client names it. */
-static void serve_once(int port, const void *bytes, size_t n_bytes)
+static void serve_once(const void *bytes, size_t n_bytes)
 {
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -449,16 +443,15 @@ static void serve_once(int port, const void *bytes, size_t n_bytes)
 TEST_PROCESSES(what_is_no_rank_zero_is_told, 2)
 {
     struct hello_head swapped = {.magic = HELLO_MAGIC, .order = 0x04030201u, .version = 1};
-    int port = share_port(self);
     if (self->rank == 0) {
-        serve_once(port, "220 mail.example.org ESMTP ready, whoever you are", 48);
+        serve_once("220 mail.example.org ESMTP ready, whoever you are", 48);
         test_barrier(self);
-        serve_once(port, &swapped, sizeof swapped);
+        serve_once(&swapped, sizeof swapped);
         test_barrier(self);
         return;
     }
     shoal_world *world = NULL;
-    set_place(1, 2, port, "a secret");
+    set_place(1, 2, "a secret");
     CHECK_STATUS(open_by_environment(20, &world), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("is not a rank of Shoal");
     test_barrier(self);
