@@ -31,9 +31,8 @@
  * frozen, thawed and tied. The next forward pass that records gradients while synchronization is on wraps the module
  * again, and is collective then: parameters that stayed keep their gradients, and new ones get the values of the
  * group's first rank (unless keeps_parameters is set). If only some ranks have changed theirs, all get
- * SHOAL_ERR_MISMATCH. A parameter that was replaced takes the gradient along that shoal_grad shows; if it comes back,
- * that counts as a gradient of this rank, and an average that was set aside is lost. docs/concepts.md has a table of
- * changes, and its limits.
+ * SHOAL_ERR_MISMATCH. A parameter that was replaced takes its gradient along, with an average that was set aside; if it
+ * comes back, that counts as a gradient of this rank. docs/concepts.md has a table of changes, and its limits.
  *
  * Calls of modules inside the wrapped one follow changes, too, except of children that were added since: call the
  * wrapped module first. A parameter that came later and gets a gradient without such a forward pass (because

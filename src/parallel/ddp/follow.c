@@ -111,12 +111,14 @@ static void keep_state(const struct ddp *ddp, struct ddp_param *param)
     old->aside = NULL;
 }
 
-/* A parameter that leaves takes its gradient along. Nobody watches that from now on, so it counts as this rank's own if
-   the parameter comes back. */
-static void let_leave(const struct ddp *ddp, const struct ddp_param *param)
+/* A parameter that leaves takes its gradient along, with what was set aside. Nobody watches that from now on, so it
+   counts as this rank's own if the parameter comes back. */
+static void let_leave(const struct ddp *ddp, struct ddp_param *param)
 {
     shoal_tensor *gradient = shoal_grad(param->tensor);
     if (gradient && !ddp_find_param(ddp, param->tensor)) {
+        (void)!ddp_add_aside(param); /* it fails only if the gradient cannot be read any more */
+        error_clear();
         gradient->is_averaged = false;
     }
 }

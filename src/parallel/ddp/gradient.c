@@ -142,6 +142,23 @@ static shoal_status add_aside(struct ddp_param *param, void *place)
                             &param->gradient->count);
 }
 
+shoal_status ddp_add_aside(struct ddp_param *param)
+{
+    void *place;
+    if (!param->has_aside || !ddp_is_ours(param)) {
+        return SHOAL_OK;
+    }
+    TRY(ddp_make_room(param)); /* drops it if the program has zeroed the gradient */
+    if (!param->has_aside) {
+        return SHOAL_OK;
+    }
+    TRY(claim(param, &place));
+    TRY(add_aside(param, place));
+    param->has_aside = false;
+    note_written(param);
+    return SHOAL_OK;
+}
+
 shoal_status ddp_land(struct ddp_param *param, bool is_used)
 {
     void *place;

@@ -60,6 +60,8 @@ shoal_status ddp_take_in(struct ddp_param *param, shoal_tensor *kept);
 /* Call at the end of a backward pass in which the parameter got no gradient: puts into its place what is to be
    reduced. */
 shoal_status ddp_fill_in(struct ddp_param *param);
+/* Call when the parameter leaves the module: adds what was set aside to the gradient that the leaf has. */
+shoal_status ddp_add_aside(struct ddp_param *param);
 /* Call when the reduction has ended. `is_used`: some rank had a gradient; if none had, the gradient is restored. */
 shoal_status ddp_land(struct ddp_param *param, bool is_used);
 

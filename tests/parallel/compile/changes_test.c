@@ -136,9 +136,12 @@ static struct part compute_part(const struct trial *trial, struct model *model, 
     return part;
 }
 
-/* A parameter that leaves takes its gradient along, as this rank's own. */
+/* A parameter that leaves takes its gradient along, as this rank's own, and an average that was set aside. */
 static void leave_wrapper(struct model_tensor *tensor)
 {
+    for (int i = 0; i < tensor->count && tensor->local.is_there && tensor->average.is_there; i++) {
+        tensor->local.values[i] += tensor->average.values[i];
+    }
     if (!tensor->local.is_there) {
         tensor->local = tensor->average;
     }

@@ -158,6 +158,52 @@ TEST_RANKS(a_parameter_that_comes_back_brings_its_own_gradient, 2)
     }
 }
 
+/* An average that was set aside, because a backward pass without synchronization came after it, leaves with its
+   parameter, too. */
+TEST_RANKS(a_parameter_that_comes_back_brings_what_was_set_aside, 2)
+{
+    struct late late;
+    shoal_tensor *loss = NULL;
+    REQUIRE(late_open(&late, self, false));
+    REQUIRE(late_wrap_ddp(&late, false));
+    shoal_tensor *first = shoal_tensor_ref(shoal_module_parameter(late.net, "layer.w"));
+    shoal_tensor *x = shoal_full((int64_t[]){1}, 1, self->rank + 1.0, SHOAL_F32);
+    CHECK_OK(late_step(&late));
+    CHECK_OK(shoal_ddp_set_sync(late.net, false));
+    CHECK_OK(late_run(&late, &x, 1, &loss, 1));
+    late_check_gradient(first, self->rank + 1.0);
+    CHECK_OK(shoal_ddp_set_sync(late.net, true));
+    replace(&late);
+    CHECK_OK(late_run(&late, &x, 1, &loss, 1));
+    late_check_gradient(first, late_mean(&late) + self->rank + 1.0);
+    CHECK_OK(shoal_module_set_parameter(late.net, "layer.w", first));
+    CHECK_OK(late_run(&late, &x, 1, &loss, 1));
+    late_check_gradient(first, 3 * late_mean(&late));
+    shoal_tensor_unref(first);
+    late_close(&late);
+}
+
+/* Zeros that the program has written also drop what was set aside. */
+TEST_RANKS(zeros_also_drop_what_was_set_aside, 2)
+{
+    struct late late;
+    shoal_tensor *loss = NULL;
+    REQUIRE(late_open(&late, self, false));
+    REQUIRE(late_wrap_ddp(&late, false));
+    shoal_tensor *first = shoal_tensor_ref(shoal_module_parameter(late.net, "layer.w"));
+    shoal_tensor *x = shoal_full((int64_t[]){1}, 1, self->rank + 1.0, SHOAL_F32);
+    CHECK_OK(late_step(&late));
+    CHECK_OK(shoal_ddp_set_sync(late.net, false));
+    CHECK_OK(late_run(&late, &x, 1, &loss, 1));
+    CHECK(shoal_copy_(shoal_grad(first), late_tensor(0.0, false)) != NULL);
+    CHECK_OK(shoal_ddp_set_sync(late.net, true));
+    replace(&late);
+    CHECK_OK(late_run(&late, &x, 1, &loss, 1));
+    late_check_gradient(first, 0.0);
+    shoal_tensor_unref(first);
+    late_close(&late);
+}
+
 /* Hooks ---------------------------------------------------------------------------------------------------- */
 
 static shoal_tensor *square(void *context, shoal_tensor *gradient)
