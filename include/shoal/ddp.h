@@ -24,8 +24,8 @@
  * synchronized backward pass fails on all ranks with that rank's reason, and the next one tries again.
  *
  * Buffers of the module, running averages for example, are copied from the group's first rank whenever a forward pass
- * begins that a synchronized backward pass can follow. Forward passes without gradients or without synchronization do
- * not communicate, nor do modules without buffers.
+ * begins that a synchronized backward pass can follow; of a call through shoal_recompute that is the first run. Forward
+ * passes without gradients or without synchronization do not communicate, nor do modules without buffers.
  *
  * The model may change between steps, on all ranks alike: parameters may be added (also in new children), replaced,
  * frozen, thawed and tied. The next forward pass that records gradients while synchronization is on wraps the module

@@ -207,7 +207,9 @@ static shoal_status run_first(const struct recompute_node *recompute, shoal_tens
     if (!made) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    bool will_record = scope_will_record();
     TRY(shoal_scope_set_grad(false));
+    scope_current()->runs_again = will_record;
     TRY(call_function(recompute, inputs, made));
     TRY(shoal_scope_error());
     for (size_t i = 0; i < node->n_inputs; i++) {

@@ -415,6 +415,7 @@ static shoal_status run_in_scope(struct capture *capture, shoal_step_function st
 {
     TRY(shoal_scope_begin());
     capture->scope = scope_current();
+    capture->scope->runs_again = false; /* the graph may also run elsewhere */
     shoal_status status = run_step(capture, step, context, n_outputs);
     if (status != SHOAL_OK) {
         (void)scope_fail(status);

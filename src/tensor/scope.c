@@ -19,6 +19,7 @@ void scope_open(struct scope *scope)
     const struct scope *around = scope_current();
     *scope = (struct scope){.tracer = around ? around->tracer : NULL,
                             .has_grad = around ? around->has_grad : true,
+                            .runs_again = around && around->runs_again,
                             .status = SHOAL_OK};
     scope_push(scope);
     block_keep_spares();

@@ -138,10 +138,16 @@ shoal_status shoal_scope_set_grad(bool is_enabled)
         return error_set(SHOAL_ERR_STATE, "scope_set_grad: no scope is open on this thread");
     }
     innermost->has_grad = is_enabled;
+    innermost->runs_again = false;
     return SHOAL_OK;
 }
 
 bool shoal_scope_has_grad(void)
 {
     return !innermost || innermost->has_grad;
+}
+
+bool scope_will_record(void)
+{
+    return !innermost || innermost->has_grad || innermost->runs_again;
 }

@@ -25,12 +25,15 @@ struct scope {
     struct scope_block *blocks; /* arrays given to callers */
     struct op_tracer *tracer;   /* NULL: none; inherited */
     bool has_grad;              /* inherited */
-    shoal_status status;        /* the first error; SHOAL_OK: none */
+    bool runs_again; /* gradients are off, but what runs here will run again with gradients on; inherited */
+    shoal_status status; /* the first error; SHOAL_OK: none */
     char text[ERROR_TEXT_BYTES];
 };
 
 /* The innermost scope of this thread, or NULL. */
 struct scope *scope_current(void);
+/* Whether what runs now is recorded, or will be when it runs again in the backward pass (autograd/recompute.c). */
+bool scope_will_record(void);
 /* How many scopes are open on this thread. */
 size_t scope_depth(void);
 

@@ -156,7 +156,7 @@ static shoal_status send_buffers_in_scope(struct ddp *ddp)
 
 shoal_status ddp_capture_forward(struct ddp *ddp, struct op_tracer *tracer)
 {
-    bool sends = ddp->buffers.are_sent && ddp->wants_sync && shoal_scope_has_grad();
+    bool sends = ddp->buffers.are_sent && ddp->wants_sync && scope_will_record();
     TRY(need_capture(ddp, tracer));
     return sends ? send_buffers_in_scope(ddp) : SHOAL_OK;
 }

@@ -129,7 +129,7 @@ struct ddp {
     shoal_status (*hook_inner)(struct ddp *ddp,
                                struct ddp_inner *inner); /* ddp_hook_inner, for follow.c below it */
     bool wants_sync;                                     /* whether the next backward pass reduces */
-    bool wanted_sync; /* wants_sync at the last forward pass; false if that recorded no gradients */
+    bool wanted_sync; /* wants_sync at the last forward pass; false if no gradients are recorded for that */
     struct ddp_param *params;
     size_t n_params;
     size_t params_capacity;

@@ -261,7 +261,7 @@ shoal_status ddp_follow(struct ddp *ddp)
     TRY(watch_params(ddp));
     TRY(find_change(ddp, &has_changed));
     if (has_changed) {
-        if (!ddp->world || !ddp->wants_sync || !shoal_scope_has_grad()) {
+        if (!ddp->world || !ddp->wants_sync || !scope_will_record()) {
             return SHOAL_OK; /* the next forward pass will look again */
         }
         shoal_status status = op_capture_running() ? wrap_in_capture(ddp) : wrap_again(ddp);

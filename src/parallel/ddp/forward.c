@@ -44,7 +44,7 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
     if (!shoal_in_backward()) {
         give_up_failed(ddp);
     }
-    ddp->wanted_sync = ddp->wants_sync && shoal_scope_has_grad();
+    ddp->wanted_sync = ddp->wants_sync && scope_will_record();
     ddp->order.generation = ddp->world ? ddp_order_generation(ddp->order.shared) : 0;
     TRY(ddp_follow(ddp));
     if (ddp->world && ddp->buffers.are_sent && ddp->wanted_sync) {

@@ -238,6 +238,104 @@ TEST_RANKS(hooks_see_gradients_before_they_are_averaged, 2)
     }
 }
 
+/* Recomputing ---------------------------------------------------------------------------------------------- */
+
+/* A shoal_recompute_function. */
+static shoal_status call_net(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                             shoal_tensor **outputs, size_t n_outputs)
+{
+    const struct late *late = context;
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = shoal_module_call_one(late->net, inputs[0]);
+    return outputs[0] ? SHOAL_OK : shoal_scope_error();
+}
+
+/* A shoal_step_function. */
+static shoal_status run_recomputed(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                   shoal_tensor **outputs, size_t n_outputs)
+{
+    shoal_status status = shoal_recompute(call_net, context, NULL, inputs, n_inputs, outputs, n_outputs);
+    return status == SHOAL_OK ? shoal_backward(outputs[0], NULL) : status;
+}
+
+static void check_buffer(struct late *late, double wanted)
+{
+    shoal_tensor *buffer = shoal_module_buffer(late->net, "shift");
+    const float *data = buffer ? shoal_data(buffer) : NULL;
+    CHECK(data && data[0] == (float)wanted);
+}
+
+static shoal_status step_recomputed(struct late *late, shoal_compiled *compiled)
+{
+    size_t n = 0;
+    shoal_tensor *loss = NULL;
+    shoal_tensor *const *parameters = shoal_module_parameters(late->net, &n);
+    for (size_t i = 0; i < n; i++) {
+        CHECK_OK(shoal_set_grad(parameters[i], NULL));
+    }
+    shoal_tensor *x = shoal_full((int64_t[]){1}, 1, late->self->rank + 1.0, SHOAL_F32);
+    shoal_status status =
+        compiled ? shoal_compiled_run(compiled, &x, 1, &loss, 1) : run_recomputed(late, &x, 1, &loss, 1);
+    if (compiled) {
+        shoal_tensor_unref(loss);
+    }
+    return status;
+}
+
+/* A net that is only called by shoal_recompute, which records nothing in its first run. */
+TEST_RANKS(changes_are_followed_through_recompute, 2)
+{
+    for (size_t k = 0; k < 2 * N_CHANGES && !test_has_failed(); k++) {
+        struct late late;
+        shoal_compiled *compiled = NULL;
+        REQUIRE(late_open(&late, self, false));
+        CHECK_OK(shoal_module_add_buffer(late.net, "shift", late_tensor(5.0, false)));
+        if (k % 2 == 1) {
+            CHECK_OK(shoal_compile(late.world, run_recomputed, &late, 1, NULL, &compiled));
+        }
+        if (changes[k / 2].change == thaw) {
+            freeze(&late);
+        }
+        REQUIRE(late_wrap_ddp(&late, false));
+        CHECK_OK(step_recomputed(&late, compiled));
+        late_check_means(&late);
+        changes[k / 2].change(&late);
+        for (int i = 0; i < 2; i++) {
+            shoal_tensor *shift = shoal_module_buffer(late.net, "shift");
+            CHECK(shoal_copy_(shift, late_tensor(i + 10.0 * (self->rank + 1), false)) != NULL);
+            CHECK_OK(step_recomputed(&late, compiled));
+            late_check_means(&late);
+            check_buffer(&late, i + 10.0);
+        }
+        if (test_has_failed()) {
+            test_failed(__FILE__, __LINE__, "%s, compiled %d", changes[k / 2].name, compiled != NULL);
+        }
+        shoal_compiled_free(compiled);
+        late_close(&late);
+    }
+}
+
+/* Where gradients are off around it, the net is only evaluated: ranks may do that by themselves. */
+TEST_RANKS(recompute_without_gradients_sends_nothing, 2)
+{
+    struct late late;
+    shoal_tensor *out = NULL;
+    REQUIRE(late_open(&late, self, false));
+    CHECK_OK(shoal_module_add_buffer(late.net, "shift", late_tensor(5.0, false)));
+    REQUIRE(late_wrap_ddp(&late, false));
+    if (self->rank == 0) {
+        add_parameter(&late);
+        CHECK_OK(shoal_scope_begin());
+        CHECK_OK(shoal_scope_set_grad(false));
+        shoal_tensor *x = shoal_full((int64_t[]){1}, 1, 1.0, SHOAL_F32);
+        CHECK_OK(shoal_recompute(call_net, &late, NULL, &x, 1, &out, 1));
+        CHECK_OK(shoal_scope_end());
+    }
+    test_barrier(self);
+    late_close(&late);
+}
+
 /* One rank alone ------------------------------------------------------------------------------------------- */
 
 /* All ranks get an error, and none of them waits for the deadline. With a buffer ranks also meet on another lane. */
