@@ -116,13 +116,15 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_set_sync(shoal_module *module,
  * largest |g| if power is INFINITY; it is exact up to one rounding for 1, 2 and INFINITY, while for others each power
  * is rounded to f64 first. norm_out may be NULL.
  *
- * Gradients are equal on all ranks, so only the arguments are compared. Gradients that are not averaged yet are
- * SHOAL_ERR_STATE; so is, with must_be_finite, a norm that is infinite or NaN. Gradients are then left alone.
+ * Gradients are equal on all ranks, so only the arguments are compared. A gradient that is not averaged yet, on one
+ * rank or on several, is SHOAL_ERR_STATE on all ranks, also if its parameter is new and was in no synchronized forward
+ * pass yet. So is, with must_be_finite, a norm that is infinite or NaN. Gradients are then left alone.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm,
                                                                  double power, bool must_be_finite,
                                                                  double *norm_out);
-/* Clips every gradient to the range from -max_value to max_value; NaN stays. Collective; ranks compare max_value. */
+/* Clips every gradient to the range from -max_value to max_value; NaN stays. Collective; ranks compare max_value. A
+   gradient that is not averaged yet is SHOAL_ERR_STATE, as above. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_value(shoal_module *module, double max_value);
 
 /*

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls for a module that is wrapped: settings, clipping, and starting over. */
+#include "base/changes.h"
 #include "base/error.h"
 #include "base/try.h"
 #include "parallel/claim.h"
@@ -76,6 +77,24 @@ static shoal_status walk(void *owner, bool is_written, clip_visitor visit, void 
     return SHOAL_OK;
 }
 
+/* A parameter that is not wrapped yet. */
+static shoal_status check_wrapped(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    const struct ddp *ddp = context;
+    if (entry->kind == SHOAL_WALK_MODULES) {
+        *next = claim_value(entry->module, CLAIMANT_FSDP) ? SHOAL_WALK_SKIP : SHOAL_WALK_ON;
+        return SHOAL_OK;
+    }
+    if (!shoal_grad(entry->tensor) || ddp_find_param(ddp, entry->tensor) ||
+        ddp_is_ignored(&ddp->config.options, entry->tensor)) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE,
+                     "the gradient of parameter %s has not been reduced: no forward pass with gradients and "
+                     "synchronization on was made since the module has this parameter",
+                     entry->path);
+}
+
 /* For a walk that only checks whether all gradients can be clipped, before the first one is changed. */
 static shoal_status look(void *context, shoal_dtype dtype, void *data, size_t count)
 {
@@ -84,6 +103,23 @@ static shoal_status look(void *context, shoal_dtype dtype, void *data, size_t co
     (void)data;
     (void)count;
     return SHOAL_OK;
+}
+
+static shoal_status check_clippable(struct ddp *ddp)
+{
+    TRY(walk(ddp, false, look, NULL));
+    return ddp->looked == changes_latest()
+               ? SHOAL_OK
+               : shoal_module_walk(ddp->module, SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS, check_wrapped,
+                                   ddp);
+}
+
+/* Collective. Ranks compare their arguments, and whether all of them can clip. */
+static shoal_status compare(struct ddp *ddp, const struct purpose *purpose)
+{
+    return ddp_compare_ready(
+        ddp, purpose, check_clippable(ddp),
+        "another rank has a gradient that has not been reduced, or that cannot be clipped");
 }
 
 shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm, double power,
@@ -99,7 +135,7 @@ shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm, dou
     clip_say_norm(&norm, details);
     purpose.details = details;
     purpose.n_details = CLIP_NORM_DETAILS;
-    shoal_status status = ddp_compare(ddp, &purpose);
+    shoal_status status = compare(ddp, &purpose);
     if (status == SHOAL_OK) {
         status = clip_by_norm(&(struct clip_source){.walk = walk, .owner = ddp}, NULL, &norm, &found);
     }
@@ -123,10 +159,7 @@ shoal_status shoal_ddp_clip_grad_value(shoal_module *module, double max_value)
     clip_say_value(max_value, details);
     purpose.details = details;
     purpose.n_details = CLIP_VALUE_DETAILS;
-    shoal_status status = ddp_compare(ddp, &purpose);
-    if (status == SHOAL_OK) {
-        status = walk(ddp, false, look, NULL);
-    }
+    shoal_status status = compare(ddp, &purpose);
     if (status == SHOAL_OK) {
         status = clip_by_value(&source, max_value);
     }

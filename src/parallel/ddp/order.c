@@ -196,6 +196,18 @@ static shoal_status wait_for_all(shoal_work *work, shoal_group *const *lanes, si
     return shoal_work_wait(work, -1);
 }
 
+/* Keeps the thread's error text. */
+static shoal_status note_failure(struct ddp_order *order, uint32_t generation, shoal_group *lane,
+                                 shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    if (group_failure(lane) != SHOAL_OK && group_failure(order->group) == SHOAL_OK) {
+        lose(order, generation, lane, status, text);
+    }
+    return error_set(status, "%s", text);
+}
+
 shoal_status ddp_order_compare(struct ddp_order *order, const struct purpose *purpose,
                                shoal_group *const *lanes, size_t n_lanes)
 {
@@ -211,13 +223,26 @@ shoal_status ddp_order_compare(struct ddp_order *order, const struct purpose *pu
     if (status == SHOAL_OK) {
         return SHOAL_OK;
     }
-    char text[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    if (group_failure(lane) != SHOAL_OK && group_failure(order->group) == SHOAL_OK) {
-        lose(order, generation, lane, status, text);
-    }
+    (void)note_failure(order, generation, lane, status);
     if (status == SHOAL_ERR_MISMATCH) {
+        char text[ERROR_TEXT_BYTES];
+        (void)snprintf(text, sizeof text, "%s", shoal_error_text());
         poison_lanes(lanes, n_lanes, status, text);
+        (void)error_set(status, "%s", text);
     }
-    return error_set(status, "%s", text);
+    return status;
+}
+
+shoal_status ddp_order_find_lowest(struct ddp_order *order, const struct purpose *purpose, int64_t *number)
+{
+    uint32_t generation = ddp_order_generation(order);
+    shoal_group *lane;
+    struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
+                              .dtype = SHOAL_I64,
+                              .reduce = SHOAL_MIN,
+                              .single = {.send = number, .recv = number, .count = 1},
+                              .purpose = purpose};
+    TRY(open_lane(order, generation, &lane));
+    shoal_status status = collectives_run(lane, &call);
+    return status == SHOAL_OK ? SHOAL_OK : note_failure(order, generation, lane, status);
 }

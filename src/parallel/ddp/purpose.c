@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "parallel/ddp/purpose.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "parallel/ddp/order.h"
 #include "shoal/autograd.h"
 
@@ -79,4 +82,20 @@ struct purpose ddp_backward_purpose(const struct ddp *ddp, enum purpose_id id)
 shoal_status ddp_compare(const struct ddp *ddp, const struct purpose *purpose)
 {
     return ddp->world ? ddp_order_compare(ddp->order.shared, purpose, NULL, 0) : SHOAL_OK;
+}
+
+shoal_status ddp_compare_ready(const struct ddp *ddp, const struct purpose *purpose, shoal_status mine,
+                               const char *theirs)
+{
+    char text[ERROR_TEXT_BYTES];
+    int64_t lowest = mine;
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    TRY(ddp_compare(ddp, purpose));
+    if (ddp->world) {
+        TRY(ddp_order_find_lowest(ddp->order.shared, purpose, &lowest));
+    }
+    if (mine != SHOAL_OK) {
+        return error_set(mine, "%s", text);
+    }
+    return lowest == SHOAL_OK ? SHOAL_OK : error_set((shoal_status)lowest, "%s", theirs);
 }

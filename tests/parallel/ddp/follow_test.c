@@ -336,6 +336,72 @@ TEST_RANKS(recompute_without_gradients_sends_nothing, 2)
     late_close(&late);
 }
 
+/* Clipping ------------------------------------------------------------------------------------------------- */
+
+/* A new parameter that has a gradient of this rank. */
+static void add_not_reduced(struct late *late)
+{
+    shoal_tensor *loss = NULL;
+    shoal_tensor *x = shoal_full((int64_t[]){1}, 1, late->self->rank + 1.0, SHOAL_F32);
+    CHECK_OK(shoal_ddp_set_sync(late->net, false));
+    add_parameter(late);
+    loss = shoal_sum(shoal_mul(x, shoal_module_parameter(late->net, "layer.late")), NULL, 0, false);
+    CHECK_OK(shoal_backward(loss, NULL));
+    CHECK_OK(shoal_ddp_set_sync(late->net, true));
+}
+
+static void check_refused(struct late *late, const char *text)
+{
+    CHECK_STATUS(shoal_ddp_clip_grad_norm(late->net, 0.1, 2.0, false, NULL), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT(text);
+    CHECK_STATUS(shoal_ddp_clip_grad_value(late->net, 0.1), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT(text);
+    late_check_gradient(shoal_module_parameter(late->net, "w"), late_mean(late));
+}
+
+TEST_RANKS(clipping_does_not_pass_over_new_parameters, 2)
+{
+    struct late late;
+    double norm = 0.0;
+    REQUIRE(late_open(&late, self, false));
+    REQUIRE(late_wrap_ddp(&late, false));
+    CHECK_OK(late_step(&late));
+    add_not_reduced(&late);
+    check_refused(&late, "the gradient of parameter layer.late has not been reduced");
+    CHECK_OK(late_step(&late));
+    late_check_means(&late);
+    CHECK_OK(shoal_ddp_clip_grad_norm(late.net, 1e9, 1.0, false, &norm));
+    CHECK_DOUBLE(norm, 3 * LATE_COUNT * late_mean(&late));
+    late_close(&late);
+}
+
+/* The others would clip what is whole there, and go on with other gradients. */
+TEST_RANKS(clipping_is_refused_on_all_ranks, 2)
+{
+    for (int k = 0; k < 2 && !test_has_failed(); k++) {
+        struct late late;
+        shoal_tensor *loss = NULL;
+        REQUIRE(late_open(&late, self, false));
+        REQUIRE(late_wrap_ddp(&late, false));
+        CHECK_OK(late_step(&late));
+        if (self->rank == 1 && k == 0) {
+            add_not_reduced(&late);
+        } else if (self->rank == 1) {
+            shoal_tensor *x = shoal_full((int64_t[]){1}, 1, 1.0, SHOAL_F32);
+            CHECK_OK(shoal_ddp_set_sync(late.net, false));
+            shoal_tensor *w = shoal_module_parameter(late.net, "layer.w");
+            loss = shoal_sum(shoal_mul(x, w), NULL, 0, false);
+            CHECK_OK(shoal_backward(loss, NULL));
+            CHECK_OK(shoal_ddp_set_sync(late.net, true));
+        }
+        check_refused(&late, self->rank == 0 ? "another rank has a gradient that has not been reduced"
+                             : k == 0        ? "the gradient of parameter layer.late has not been reduced"
+                                             : "the gradient of parameter layer.w has not been reduced");
+        test_barrier(self);
+        late_close(&late);
+    }
+}
+
 /* One rank alone ------------------------------------------------------------------------------------------- */
 
 /* All ranks get an error, and none of them waits for the deadline. With a buffer ranks also meet on another lane. */
