@@ -117,9 +117,23 @@ shoal_status shoal_set_requires_grad(shoal_tensor *tensor, bool is_required)
     return is_required ? begin_requiring(tensor) : end_requiring(tensor);
 }
 
+/* Results of recorded operations have a gradient for good, so a capture does not have to know. */
+static void note_asked(const shoal_tensor *tensor)
+{
+    struct op_tracer *tracer = history_output(tensor) ? NULL : op_capture_running();
+    shoal_status status = tracer ? tracer->capture->note_asked(tracer, (shoal_tensor *)tensor) : SHOAL_OK;
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+}
+
 bool shoal_requires_grad(const shoal_tensor *tensor)
 {
-    return handle_is_alive(tensor) && tensor->history;
+    if (!handle_is_alive(tensor)) {
+        return false;
+    }
+    note_asked(tensor);
+    return tensor->history;
 }
 
 bool shoal_is_leaf(const shoal_tensor *tensor)
@@ -129,7 +143,8 @@ bool shoal_is_leaf(const shoal_tensor *tensor)
 
 shoal_tensor *shoal_grad(const shoal_tensor *leaf)
 {
-    struct leaf *history = handle_is_alive(leaf) ? leaf_of(leaf) : NULL;
+    bool is_alive = handle_is_alive(leaf);
+    struct leaf *history = is_alive ? leaf_of(leaf) : NULL;
     struct op_tracer *tracer = history ? op_capture_running() : NULL;
     shoal_status status = SHOAL_OK;
     if (tracer) { /* what the step does may depend on whether there is a gradient */
@@ -138,6 +153,9 @@ shoal_tensor *shoal_grad(const shoal_tensor *leaf)
     if (status != SHOAL_OK) {
         (void)scope_fail(status);
         return NULL;
+    }
+    if (is_alive && !history) {
+        note_asked(leaf); /* it would have one if it were thawed */
     }
     return history ? history->gradient : NULL;
 }

@@ -145,6 +145,11 @@ static shoal_status note_leaf(struct op_tracer *tracer, shoal_tensor *leaf)
     return is_new ? name_gradient(capture, leaf, capture->leaves[n_leaves].before) : SHOAL_OK;
 }
 
+static shoal_status note_asked(struct op_tracer *tracer, shoal_tensor *tensor)
+{
+    return capture_note_asked(capture_of(tracer), tensor);
+}
+
 static shoal_status set_unit(struct op_tracer *tracer, const char *unit)
 {
     struct shoal_graph *graph = capture_of(tracer)->graph;
@@ -210,6 +215,7 @@ static void refuse(struct op_tracer *tracer, shoal_status status)
 static const struct op_capture capture_calls = {.add_input = add_input,
                                                 .rebind = rebind,
                                                 .note_leaf = note_leaf,
+                                                .note_asked = note_asked,
                                                 .set_unit = set_unit,
                                                 .depend = depend,
                                                 .label = label,

@@ -123,7 +123,8 @@ struct capture {
     size_t n_leaves;
     size_t leaf_capacity;
     struct capture_table leaf_table;
-    struct capture_table part_table; /* of graph->captured->parts */
+    struct capture_table part_table;  /* of graph->captured->parts */
+    struct capture_table asked_table; /* of graph->captured->asked */
     struct capture_memory *memories;
     size_t n_memories;
     size_t memory_capacity;
@@ -144,6 +145,10 @@ bool capture_is_whole(const shoal_tensor *tensor);
    called `name`, or like the tensor if that is NULL. The pointer is valid until the next storage is added. */
 shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor, const char *name,
                                   struct capture_storage **storage_out);
+
+/* Notes that the step was told whether the tensor requires a gradient. Inputs of the step and tensors that it makes need
+   not be noted. */
+shoal_status capture_note_asked(struct capture *capture, shoal_tensor *tensor);
 
 /* Finds a storage; NULL: it is not known. */
 struct capture_storage *capture_known_storage(struct capture *capture, struct storage *storage);

@@ -17,6 +17,7 @@ void capture_free_values(struct capture *capture)
     capture_table_free(&capture->value_table);
     capture_table_free(&capture->leaf_table);
     capture_table_free(&capture->part_table);
+    capture_table_free(&capture->asked_table);
     mem_free(capture->storages);
     mem_free(capture->values);
     mem_free(capture->flights);
@@ -337,8 +338,32 @@ static shoal_status note_part(struct capture *capture, const struct capture_stor
     TRY(mem_grow((void **)&captured->parts, &captured->part_capacity, captured->n_parts + 1,
                  sizeof(captured->parts[0])));
     TRY(capture_table_add(&capture->part_table, hash, captured->n_parts));
-    captured->parts[captured->n_parts++] = (struct captured_part){
-        .tensor = shoal_tensor_ref(tensor), .needs_gradient = shoal_requires_grad(tensor)};
+    captured->parts[captured->n_parts++] =
+        (struct captured_part){.tensor = shoal_tensor_ref(tensor), .needs_gradient = tensor->history != NULL};
+    return SHOAL_OK;
+}
+
+static bool is_same_asked(const void *context, const void *key, size_t index)
+{
+    const struct capture *capture = context;
+    return capture->graph->captured->asked[index].tensor == key;
+}
+
+shoal_status capture_note_asked(struct capture *capture, shoal_tensor *tensor)
+{
+    struct captured *captured = capture->graph->captured;
+    const struct capture_storage *storage = capture_known_storage(capture, tensor->storage);
+    uint64_t hash = mix(0, (uintptr_t)tensor);
+    if ((storage && storage->origin == CAPTURE_GIVEN) || !tensor->storage->memory ||
+        capture_is_inside(capture, tensor) ||
+        capture_table_find(&capture->asked_table, hash, is_same_asked, capture, tensor) != SIZE_MAX) {
+        return SHOAL_OK;
+    }
+    TRY(mem_grow((void **)&captured->asked, &captured->asked_capacity, captured->n_asked + 1,
+                 sizeof(captured->asked[0])));
+    TRY(capture_table_add(&capture->asked_table, hash, captured->n_asked));
+    captured->asked[captured->n_asked++] =
+        (struct captured_part){.tensor = shoal_tensor_ref(tensor), .needs_gradient = tensor->history != NULL};
     return SHOAL_OK;
 }
 

@@ -33,12 +33,16 @@ void captured_free(struct captured *captured)
     for (size_t i = 0; i < captured->n_parts; i++) {
         shoal_tensor_unref(captured->parts[i].tensor);
     }
+    for (size_t i = 0; i < captured->n_asked; i++) {
+        shoal_tensor_unref(captured->asked[i].tensor);
+    }
     for (size_t i = 0; i < captured->n_labels; i++) {
         mem_free(captured->labels[i].text);
     }
     mem_free(captured->labels);
     mem_free(captured->dependences);
     mem_free(captured->parts);
+    mem_free(captured->asked);
     mem_free(captured->inputs);
     mem_free(captured->leaves);
     mem_free(captured->output_leaves);
@@ -55,14 +59,21 @@ static size_t find_other_dependence(const struct captured *captured)
     return i;
 }
 
-static size_t find_other_part(const struct captured *captured)
+static const struct captured_part *find_other(const struct captured_part *parts, size_t n_parts)
 {
-    size_t i = 0;
-    while (i < captured->n_parts &&
-           shoal_requires_grad(captured->parts[i].tensor) == captured->parts[i].needs_gradient) {
-        i++;
+    for (size_t i = 0; i < n_parts; i++) {
+        if (shoal_requires_grad(parts[i].tensor) != parts[i].needs_gradient) {
+            return &parts[i];
+        }
     }
-    return i;
+    return NULL;
+}
+
+/* A tensor that was frozen or thawed; NULL: none was. */
+static const struct captured_part *find_other_part(const struct captured *captured)
+{
+    const struct captured_part *part = find_other(captured->parts, captured->n_parts);
+    return part ? part : find_other(captured->asked, captured->n_asked);
 }
 
 static size_t find_other_hooks(const struct captured *captured)
@@ -86,8 +97,7 @@ bool captured_is_current(struct captured *captured)
     uint64_t latest = changes_latest();
     bool is_current = find_other_dependence(captured) == captured->n_dependences;
     if (is_current && captured->looked != latest) {
-        is_current = find_other_part(captured) == captured->n_parts &&
-                     find_other_hooks(captured) == captured->n_leaves;
+        is_current = !find_other_part(captured) && find_other_hooks(captured) == captured->n_leaves;
         captured->looked = is_current ? latest : captured->looked;
     }
     return is_current;
@@ -112,14 +122,14 @@ static const char *name_of(const shoal_tensor *tensor)
 void captured_describe_change(const struct captured *captured, char *text, size_t text_bytes)
 {
     size_t dependence = find_other_dependence(captured);
-    size_t part = find_other_part(captured);
+    const struct captured_part *part = find_other_part(captured);
     size_t leaf = find_other_hooks(captured);
     text[0] = '\0';
     if (dependence < captured->n_dependences) {
         op_dependence_describe(captured->dependences[dependence].dependence, text, text_bytes);
-    } else if (part < captured->n_parts) {
-        (void)snprintf(text, text_bytes, "%s was %s", name_of(captured->parts[part].tensor),
-                       captured->parts[part].needs_gradient ? "frozen" : "thawed");
+    } else if (part) {
+        (void)snprintf(text, text_bytes, "%s was %s", name_of(part->tensor),
+                       part->needs_gradient ? "frozen" : "thawed");
     } else if (leaf < captured->n_leaves) {
         (void)snprintf(text, text_bytes, "a hook on %s was added or removed",
                        name_of(captured->leaves[leaf].leaf));

@@ -30,8 +30,7 @@ struct captured_leaf {
     struct hook_set hooks;  /* on the leaf, at the end of the capture; inputs of the step have none */
 };
 
-/* A tensor that lies in the storage of a bound one, such as a parameter in a flat buffer, and whether it required a
-   gradient. */
+/* A tensor that is not bound itself, and whether it required a gradient. */
 struct captured_part {
     shoal_tensor *tensor; /* one reference */
     bool needs_gradient;
@@ -65,17 +64,20 @@ struct captured {
     struct captured_label *labels; /* in the order of the step */
     size_t n_labels;
     size_t label_capacity;
-    struct captured_part *parts;
+    struct captured_part *parts; /* in the storages of bound tensors, such as parameters in a flat buffer */
     size_t n_parts;
     size_t part_capacity;
+    struct captured_part *asked; /* the step was told whether they require a gradient */
+    size_t n_asked;
+    size_t asked_capacity;
     uint64_t
         looked; /* the latest change (base/changes.h) when nothing had changed that the graph depends on */
 };
 
 void captured_free(struct captured *captured); /* NULL is allowed */
 
-/* Whether everything that the graph depends on is as it was: dependences have the same state, the same parts require a
-   gradient, and leaves have the same hooks. */
+/* Whether everything that the graph depends on is as it was: dependences have the same state, the same parts and
+   tensors that were asked for require a gradient, and leaves have the same hooks. */
 bool captured_is_current(struct captured *captured);
 /* Whether the graph depends on something that has changed for good. */
 bool captured_has_gone(const struct captured *captured);

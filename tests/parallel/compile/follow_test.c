@@ -60,6 +60,64 @@ TEST_RANKS(a_replaced_buffer_is_read, 1)
     late_close(&late);
 }
 
+/* A tensor that the step asks about, and never uses. */
+struct asked {
+    shoal_tensor *tensor;
+    bool asks_for_gradient;
+    int n_captures;
+};
+
+static shoal_status run_asking(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                               shoal_tensor **outputs, size_t n_outputs)
+{
+    struct asked *asked = context;
+    (void)n_inputs;
+    (void)n_outputs;
+    asked->n_captures++;
+    bool is_trained =
+        asked->asks_for_gradient ? shoal_grad(asked->tensor) != NULL : shoal_requires_grad(asked->tensor);
+    outputs[0] = shoal_mul_scalar(inputs[0], is_trained ? 3.0 : 2.0);
+    return outputs[0] ? SHOAL_OK : shoal_scope_error();
+}
+
+static void check_asking(shoal_compiled *compiled, double wanted)
+{
+    shoal_tensor *out = NULL;
+    shoal_tensor *x = shoal_full((int64_t[]){1}, 1, 1.0, SHOAL_F32);
+    if (CHECK_OK(shoal_compiled_run(compiled, &x, 1, &out, 1))) {
+        CHECK_DOUBLE((double)*(const float *)shoal_data(out), wanted);
+    }
+    shoal_tensor_unref(out);
+}
+
+TEST(a_step_that_asks_whether_a_tensor_requires_a_gradient)
+{
+    for (int k = 0; k < 2; k++) {
+        shoal_compiled *compiled = NULL;
+        shoal_compile_report report = SHOAL_COMPILE_REPORT_INIT;
+        REQUIRE_OK(shoal_scope_begin());
+        struct asked asked = {.tensor = late_tensor(1.0, false), .asks_for_gradient = k == 1};
+        CHECK_OK(shoal_tensor_set_name(asked.tensor, "gate"));
+        REQUIRE_OK(shoal_compile(NULL, run_asking, &asked, 1, NULL, &compiled));
+        check_asking(compiled, 2.0);
+        (void)late_tensor(1.0, true); /* other tensors do not matter */
+        check_asking(compiled, 2.0);
+        CHECK_INT(asked.n_captures, 1);
+        for (int i = 0; i < 2; i++) {
+            CHECK_OK(shoal_set_requires_grad(asked.tensor, true));
+            CHECK_OK(shoal_set_grad(asked.tensor, late_tensor(1.0, false)));
+            check_asking(compiled, 3.0);
+            CHECK_OK(shoal_compiled_get_report(compiled, &report));
+            CHECK(i > 0 || (report.reason && strstr(report.reason, "gate was thawed")));
+            CHECK_OK(shoal_set_requires_grad(asked.tensor, false));
+            check_asking(compiled, 2.0);
+        }
+        CHECK_INT(asked.n_captures, 2);
+        shoal_compiled_free(compiled);
+        CHECK_OK(shoal_scope_end());
+    }
+}
+
 /* One rank alone ------------------------------------------------------------------------------------------ */
 
 /* The step has two lanes, of buffers and of gradients. A rank that compares its plan alone learns on the first one that
