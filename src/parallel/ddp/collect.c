@@ -265,7 +265,7 @@ shoal_status ddp_collect(struct ddp_collector *collector)
     ddp->buffers.are_sent = n_buffers > 0 && !collector->options->keeps_buffers;
     flags |= collector->options->keeps_parameters ? 0U : SHOAL_WALK_BUFFERS;
     TRY(shoal_module_walk(ddp->module, flags, visit, collector));
-    if (ddp->n_params == 0) {
+    if (ddp->n_params == 0 && !collector->again) { /* later, all may be frozen for a while */
         return error_set(SHOAL_ERR_INVALID, "no parameter of module %s requires a gradient",
                          shoal_module_type(ddp->module));
     }

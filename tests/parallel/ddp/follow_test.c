@@ -84,6 +84,37 @@ TEST_RANKS(changes_of_all_ranks_are_followed, 2)
     }
 }
 
+/* Whoever evaluates for a while may freeze all parameters. Then there is nothing to reduce, until some are thawed. */
+TEST_RANKS(all_parameters_are_frozen_for_a_while, 2)
+{
+    for (int k = 0; k < 2 && !test_has_failed(); k++) {
+        struct late late;
+        size_t n = 0;
+        REQUIRE(late_open(&late, self, k == 1));
+        CHECK_OK(shoal_module_add_buffer(late.net, "shift", late_tensor(5.0, false)));
+        REQUIRE(late_wrap_ddp(&late, false));
+        CHECK_OK(late_step(&late));
+        shoal_tensor *const *parameters = shoal_module_parameters(late.net, &n);
+        for (size_t i = 0; i < n; i++) {
+            CHECK_OK(shoal_set_requires_grad(parameters[i], false));
+        }
+        shoal_tensor *added = late_tensor(1.0 + self->rank, false);
+        CHECK_OK(shoal_module_add_parameter(late.layer, "late", added));
+        shoal_tensor *x = shoal_full((int64_t[]){1}, 1, self->rank + 1.0, SHOAL_F32);
+        for (int i = 0; i < 2; i++) {
+            CHECK(shoal_module_call_one(late.net, x) != NULL);
+            CHECK_DOUBLE((double)*(const float *)shoal_data(added), 1.0);
+        }
+        for (size_t i = 0; i < n; i++) {
+            CHECK_OK(shoal_set_requires_grad(parameters[i], true));
+        }
+        for (int i = 0; i < 2 && CHECK_OK(late_step(&late)); i++) {
+            late_check_means(&late);
+        }
+        late_close(&late);
+    }
+}
+
 /* One tensor in two places gets one gradient, the sum. */
 TEST_RANKS(parameters_that_are_tied_later, 2)
 {
