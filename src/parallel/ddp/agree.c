@@ -7,10 +7,14 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "comm/collectives.h"
 #include "comm/handles.h"
 #include "parallel/ddp/block.h"
+
+/* Of the names of parameters in an error, with the 0 at the end. */
+#define NAMES_BYTES 160
 
 /* What every rank sends to the others. */
 enum card_field {
@@ -26,7 +30,8 @@ enum card_field {
     CARD_KEEPS_PARAMETERS,
     CARD_KEEPS_BUFFERS,
     CARD_HAS_BUFFERS,
-    CARD_PLACES, /* compared last: the hashes of tensors tell more */
+    CARD_PLACES, /* this and the next are compared last: the hashes of tensors tell more */
+    CARD_BUFFERS,
     CARD_FIELDS
 };
 
@@ -65,6 +70,7 @@ static void write_card(const struct ddp_collector *collector, shoal_status mine,
     card[CARD_KEEPS_BUFFERS] = options->keeps_buffers;
     card[CARD_HAS_BUFFERS] = ddp->buffers.are_sent;
     memcpy(&card[CARD_PLACES], &ddp->places, sizeof card[CARD_PLACES]);
+    memcpy(&card[CARD_BUFFERS], &ddp->buffers.places, sizeof card[CARD_BUFFERS]);
 }
 
 static void describe_field(enum card_field field, int64_t value, char *text, size_t bytes)
@@ -111,9 +117,11 @@ static shoal_status compare_places(const int64_t *cards, const int64_t *mine, in
 {
     for (int r = 0; r < n_ranks; r++) {
         if (cards[r * CARD_FIELDS + CARD_PLACES] != mine[CARD_PLACES]) {
-            return error_set(SHOAL_ERR_MISMATCH,
-                             "this rank and rank %d differ in which parameters are tied, or in their buffers",
+            return error_set(SHOAL_ERR_MISMATCH, "this rank and rank %d differ in which parameters are tied",
                              r);
+        }
+        if (cards[r * CARD_FIELDS + CARD_BUFFERS] != mine[CARD_BUFFERS]) {
+            return error_set(SHOAL_ERR_MISMATCH, "this rank and rank %d differ in their buffers", r);
         }
     }
     return SHOAL_OK;
@@ -135,21 +143,43 @@ static shoal_status gather(shoal_group *lane, const void *mine, size_t count, vo
     return SHOAL_OK;
 }
 
+/* The tensors are alike, but not all that are new on one rank are new on the other: "w" here, "layer.w" there. */
+static shoal_status name_replaced(const struct ddp_tensors *list, const uint64_t *theirs, int rank)
+{
+    char names[2][NAMES_BYTES];
+    struct text texts[2] = {text_begin(names[0], NAMES_BYTES), text_begin(names[1], NAMES_BYTES)};
+    for (size_t i = 0; i < list->n_tensors; i++) {
+        struct text *text = &texts[list->are_new[i] ? 0 : 1];
+        if (theirs[i] != list->hashes[i]) {
+            text_add_name(text, text->length > 0 ? ", " : "", list->paths[i]);
+        }
+    }
+    return error_set(SHOAL_ERR_MISMATCH, "ranks have replaced different parameters: %s here, %s on rank %d",
+                     names[0][0] ? names[0] : "none", names[1][0] ? names[1] : "none", rank);
+}
+
+static shoal_status compare_with(const struct ddp_tensors *list, const uint64_t *theirs, int rank)
+{
+    bool is_same = true;
+    for (size_t i = 0; i < list->n_tensors; i++) {
+        if ((theirs[i] ^ list->hashes[i]) >> 1 != 0) {
+            return error_set(SHOAL_ERR_MISMATCH,
+                             "%s differs on rank %d: names, order, dtypes, shapes and requires_grad must be "
+                             "the same on all ranks",
+                             list->paths[i], rank);
+        }
+        is_same = is_same && theirs[i] == list->hashes[i];
+    }
+    return is_same ? SHOAL_OK : name_replaced(list, theirs, rank);
+}
+
 static shoal_status compare_hashes(shoal_group *lane, const struct ddp_tensors *list)
 {
     uint64_t *all;
     shoal_status status = SHOAL_OK;
     TRY(gather(lane, list->hashes, list->n_tensors, &all));
-    for (size_t i = 0; i < list->n_tensors && status == SHOAL_OK; i++) {
-        for (int r = 0; r < shoal_group_n_ranks(lane) && status == SHOAL_OK; r++) {
-            if (all[(size_t)r * list->n_tensors + i] != list->hashes[i]) {
-                status =
-                    error_set(SHOAL_ERR_MISMATCH,
-                              "%s differs on rank %d: names, order, dtypes, shapes and requires_grad must be "
-                              "the same on all ranks",
-                              list->paths[i], r);
-            }
-        }
+    for (int r = 0; r < shoal_group_n_ranks(lane) && status == SHOAL_OK; r++) {
+        status = compare_with(list, all + (size_t)r * list->n_tensors, r);
     }
     mem_free(all);
     return status;

@@ -23,17 +23,17 @@ void ddp_tensors_free(struct ddp_tensors *list)
     mem_free(list->tensors);
 }
 
-static uint64_t hash_entry(const shoal_module_entry *entry, bool is_trained, bool is_new)
+static uint64_t hash_entry(const shoal_module_entry *entry, bool is_trained)
 {
     const shoal_tensor *tensor = entry->tensor;
     uint64_t facts = (uint64_t)entry->kind << 32 | (uint64_t)(uint8_t)tensor->dtype << 16 |
-                     (uint64_t)tensor->layout.n_dims << 8 | (uint64_t)is_new << 1 | is_trained;
+                     (uint64_t)tensor->layout.n_dims << 8 | is_trained;
     uint64_t hash = hash_bytes(1, entry->path, strlen(entry->path));
     hash = hash_bytes(hash, &facts, sizeof facts);
     return hash_bytes(hash, tensor->layout.shape, (size_t)tensor->layout.n_dims * sizeof(int64_t));
 }
 
-static bool has_param(const struct ddp *ddp, const shoal_tensor *tensor)
+bool ddp_has_param(const struct ddp *ddp, const shoal_tensor *tensor)
 {
     size_t k = 0;
     while (k < ddp->n_frozen && ddp->frozen[k].tensor != tensor) {
@@ -46,7 +46,7 @@ static bool has_param(const struct ddp *ddp, const shoal_tensor *tensor)
 static bool is_new(const struct ddp_collector *collector, const shoal_module_entry *entry)
 {
     return !collector->again ||
-           (entry->kind == SHOAL_WALK_PARAMETERS && !has_param(collector->again, entry->tensor));
+           (entry->kind == SHOAL_WALK_PARAMETERS && !ddp_has_param(collector->again, entry->tensor));
 }
 
 static shoal_status list_tensor(struct ddp_collector *collector, const shoal_module_entry *entry,
@@ -64,7 +64,7 @@ static shoal_status list_tensor(struct ddp_collector *collector, const shoal_mod
     }
     list->tensors[list->n_tensors] = entry->tensor;
     list->are_new[list->n_tensors] = is_new(collector, entry);
-    list->hashes[list->n_tensors] = hash_entry(entry, is_trained, list->are_new[list->n_tensors]);
+    list->hashes[list->n_tensors] = hash_entry(entry, is_trained) << 1 | list->are_new[list->n_tensors];
     list->paths[list->n_tensors] = path;
     list->n_tensors = n;
     return SHOAL_OK;
@@ -216,8 +216,8 @@ static shoal_status look_at(void *context, const shoal_module_entry *entry, shoa
     if (entry->kind == SHOAL_WALK_MODULES) {
         *next = claim_value(entry->module, CLAIMANT_FSDP) ? SHOAL_WALK_SKIP : SHOAL_WALK_ON;
     } else if (entry->kind == SHOAL_WALK_BUFFERS) {
-        uint64_t hash = hash_entry(entry, /*is_trained=*/false, /*is_new=*/false);
-        looking->look.places = hash_bytes(looking->look.places, &hash, sizeof hash);
+        uint64_t hash = hash_entry(entry, /*is_trained=*/false);
+        looking->look.buffers = hash_bytes(looking->look.buffers, &hash, sizeof hash);
     } else if (!look_at_param(looking, entry)) {
         looking->look.has_same_params = false;
         *next = SHOAL_WALK_STOP;
@@ -272,5 +272,6 @@ shoal_status ddp_collect(struct ddp_collector *collector)
     struct ddp_look look;
     TRY(ddp_look(ddp, &look));
     ddp->places = look.places;
+    ddp->buffers.places = look.buffers;
     return make_lists(ddp);
 }

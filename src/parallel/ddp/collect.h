@@ -8,7 +8,7 @@
 /* The tensors that are broadcast, and what ranks compare of them. */
 struct ddp_tensors {
     shoal_tensor **tensors; /* borrowed from the tree */
-    uint64_t *hashes;
+    uint64_t *hashes;       /* the lowest bit is are_new */
     char **paths;
     bool *are_new; /* they have not been broadcast yet */
     size_t n_tensors;
@@ -30,10 +30,14 @@ struct ddp_collector {
 shoal_status ddp_collect(struct ddp_collector *collector);
 void ddp_tensors_free(struct ddp_tensors *list);
 
+/* Whether a parameter was there when the lists were made, trained or frozen. */
+bool ddp_has_param(const struct ddp *ddp, const shoal_tensor *tensor);
+
 /* What the tree is like, compared with the lists of a wrapper. */
 struct ddp_look {
     bool has_same_params; /* the tree has the parameters of the lists, and those that were frozen still are */
-    uint64_t places;      /* a hash of where parameters are, and of buffers that are sent; ranks compare it */
+    uint64_t places;      /* a hash of where parameters are; ranks compare it */
+    uint64_t buffers;     /* a hash of buffers that are sent; ranks compare it. Only if has_same_params */
 };
 shoal_status ddp_look(const struct ddp *ddp, struct ddp_look *look_out);
 

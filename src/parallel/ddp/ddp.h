@@ -92,6 +92,7 @@ struct ddp_buckets {
 
 struct ddp_buffers {
     bool are_sent;
+    uint64_t places; /* where they are (collect.h) */
     shoal_group *lane;
     char *scratch;
     size_t scratch_bytes;
@@ -137,7 +138,7 @@ struct ddp {
     size_t n_frozen;
     size_t frozen_capacity;
 
-    uint64_t places; /* where parameters and buffers are (collect.h) */
+    uint64_t places; /* where parameters are (collect.h) */
     uint64_t looked; /* the latest change (base/changes.h) when the tree had these parameters */
     struct ddp_config config;
     struct ddp_inner inner;

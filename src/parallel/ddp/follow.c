@@ -7,6 +7,7 @@
 #include "base/changes.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "comm/calls.h"
 #include "comm/collectives.h"
@@ -24,18 +25,50 @@
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
+/* A list of names. */
+struct naming {
+    const struct ddp *ddp;
+    struct text text;
+    size_t n_names;
+};
+
 /* Looking ------------------------------------------------------------------------------------------------ */
 
-static shoal_status find_change(const struct ddp *ddp, bool *has_changed_out)
+/* Gives what has changed: "parameters" or "buffers"; NULL: nothing. */
+static shoal_status find_change(const struct ddp *ddp, const char **changed_out)
 {
     struct ddp_look look;
     size_t n_buffers;
     TRY(ddp_look(ddp, &look));
     TRY(shoal_module_count(ddp->module, SHOAL_WALK_BUFFERS, &n_buffers));
     bool sends_buffers = n_buffers > 0 && !ddp->config.options.keeps_buffers;
-    *has_changed_out =
-        !look.has_same_params || look.places != ddp->places || sends_buffers != ddp->buffers.are_sent;
+    *changed_out = NULL;
+    if (!look.has_same_params || look.places != ddp->places) {
+        *changed_out = "parameters";
+    } else if (look.buffers != ddp->buffers.places || sends_buffers != ddp->buffers.are_sent) {
+        *changed_out = "buffers";
+    }
     return SHOAL_OK;
+}
+
+static shoal_status add_new(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct naming *naming = context;
+    const struct ddp *ddp = naming->ddp;
+    if (entry->kind == SHOAL_WALK_MODULES) {
+        *next = claim_value(entry->module, CLAIMANT_FSDP) ? SHOAL_WALK_SKIP : SHOAL_WALK_ON;
+    } else if (!ddp_has_param(ddp, entry->tensor) && !ddp_is_ignored(&ddp->config.options, entry->tensor)) {
+        text_add_name(&naming->text, naming->n_names++ == 0 ? ", new: " : ", ", entry->path);
+    }
+    return SHOAL_OK;
+}
+
+/* "parameters of net, new: layer.w, late", for the error if other ranks do something else. */
+static void write_words(const struct ddp *ddp, const char *changed, char *words)
+{
+    struct naming naming = {.ddp = ddp, .text = text_begin(words, PURPOSE_WORDS_BYTES)};
+    text_add(&naming.text, "%s of %.64s", changed, shoal_module_type(ddp->module));
+    (void)!shoal_module_walk(ddp->module, SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS, add_new, &naming);
 }
 
 /* Wrapping again ----------------------------------------------------------------------------------------- */
@@ -52,9 +85,12 @@ static size_t list_lanes(const struct ddp *ddp, shoal_group **lanes)
 }
 
 /* Compares that all ranks wrap the module again. */
-static shoal_status compare(struct ddp *ddp)
+static shoal_status compare(struct ddp *ddp, const char *changed)
 {
+    char words[PURPOSE_WORDS_BYTES];
     struct purpose purpose = ddp_purpose(ddp, PURPOSE_DDP_CHANGED);
+    write_words(ddp, changed, words);
+    purpose.words = words;
     shoal_group *lanes[2];
     shoal_work *announced[2] = {NULL, NULL};
     size_t n = list_lanes(ddp, lanes);
@@ -142,6 +178,7 @@ static void take_over(struct ddp *ddp, struct ddp *fresh)
     ddp->buckets = fresh->buckets;
     ddp->buckets.is_learning = true;
     ddp->buffers.are_sent = fresh->buffers.are_sent;
+    ddp->buffers.places = fresh->buffers.places;
     ddp->buffers.lane = fresh->buffers.lane;
     ddp->backward.n_ready = fresh->backward.n_ready;
     ddp->backward.works = fresh->backward.works;
@@ -182,7 +219,7 @@ static void uncover_new(const struct ddp *ddp, const struct ddp *fresh)
     }
 }
 
-static shoal_status wrap_again(struct ddp *ddp)
+static shoal_status wrap_again(struct ddp *ddp, const char *changed)
 {
     shoal_group *lane;
     if (ddp->lane.is_broken) {
@@ -194,7 +231,7 @@ static shoal_status wrap_again(struct ddp *ddp)
                         .lane = ddp->lane,
                         .order = ddp->order};
     struct ddp_collector collector = {.ddp = &fresh, .options = &ddp->config.options, .again = ddp};
-    shoal_status status = compare(ddp);
+    shoal_status status = compare(ddp, changed);
     if (status != SHOAL_OK) {
         char reason[ERROR_TEXT_BYTES];
         (void)snprintf(reason, sizeof reason, "%s", shoal_error_text());
@@ -220,11 +257,11 @@ static shoal_status wrap_again(struct ddp *ddp)
 
 /* Ranks wait for each other here. In a capture, this is no part of the step; if a rank gives the step up, the others
    are told. */
-static shoal_status wrap_in_capture(struct ddp *ddp)
+static shoal_status wrap_in_capture(struct ddp *ddp, const char *changed)
 {
     if (ddp->capture) {
-        return error_set(SHOAL_ERR_STATE,
-                         "the parameters of the module have changed while a step is captured");
+        return error_set(SHOAL_ERR_STATE, "the %s of the module have changed while a step is captured",
+                         changed);
     }
     TRY(shoal_scope_begin());
     shoal_status status = op_set_tracer(NULL);
@@ -232,7 +269,7 @@ static shoal_status wrap_in_capture(struct ddp *ddp)
         uint32_t depth = callback_pause_capture();
         status = world_call_meet(&ddp->lane.group, 1);
         if (status == SHOAL_OK) {
-            status = wrap_again(ddp);
+            status = wrap_again(ddp, changed);
         }
         world_call_part(status == SHOAL_OK);
         callback_resume_capture(depth);
@@ -254,19 +291,19 @@ static shoal_status watch_params(struct ddp *ddp)
 
 shoal_status ddp_follow(struct ddp *ddp)
 {
-    bool has_changed;
+    const char *changed;
     if (ddp->looked == changes_latest()) {
         return SHOAL_OK;
     }
     TRY(watch_params(ddp));
-    TRY(find_change(ddp, &has_changed));
-    if (has_changed) {
+    TRY(find_change(ddp, &changed));
+    if (changed) {
         if (!ddp->world || !ddp->wants_sync || !scope_will_record()) {
             return SHOAL_OK; /* the next forward pass will look again */
         }
-        shoal_status status = op_capture_running() ? wrap_in_capture(ddp) : wrap_again(ddp);
+        shoal_status status = op_capture_running() ? wrap_in_capture(ddp, changed) : wrap_again(ddp, changed);
         if (status != SHOAL_OK) {
-            return error_prefix(status, "ddp: the module has other parameters than when it was wrapped");
+            return error_prefix(status, "ddp: the module has other %s than when it was wrapped", changed);
         }
     }
     ddp->looked = changes_latest();

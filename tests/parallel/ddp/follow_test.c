@@ -469,6 +469,48 @@ TEST_RANKS(a_change_of_one_rank_alone_is_an_error_on_all, 2)
     }
 }
 
+/* The text names what the rank that has changed its model has, on both ranks. */
+static void check_text(struct rank *self, changer change, const char *other, const char *text)
+{
+    struct late late;
+    REQUIRE(late_open(&late, self, false));
+    CHECK_OK(shoal_module_add_buffer(late.net, "first", late_tensor(1.0, false)));
+    REQUIRE(late_wrap_ddp(&late, false));
+    CHECK_OK(late_step(&late));
+    if (self->rank == 1) {
+        change(&late);
+    }
+    CHECK_STATUS(late_step(&late), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT(text);
+    CHECK(self->rank == 0 || strstr(shoal_error_text(), other) != NULL);
+    test_barrier(self);
+    late_close(&late);
+}
+
+TEST_RANKS(texts_name_what_one_rank_has_changed, 2)
+{
+    check_text(self, replace, "has other parameters than", "changed parameters of net, new: layer.w");
+    check_text(self, add_parameter, "has other parameters than",
+               "changed parameters of net, new: layer.late");
+    check_text(self, add_buffer, "has other buffers than", "changed buffers of net");
+}
+
+TEST_RANKS(ranks_that_replace_different_parameters, 2)
+{
+    struct late late;
+    REQUIRE(late_open(&late, self, false));
+    (void)late_add_layer(late.net, "third");
+    REQUIRE(late_wrap_ddp(&late, false));
+    CHECK_OK(late_step(&late));
+    CHECK_OK(shoal_module_set_parameter(late.net, "third.w", late_tensor(3.0, true)));
+    CHECK_OK(shoal_module_set_parameter(late.net, self->rank == 0 ? "w" : "layer.w", late_tensor(3.0, true)));
+    CHECK_STATUS(late_step(&late), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT(self->rank == 0 ? "replaced different parameters: w here, layer.w on rank 1"
+                                     : "replaced different parameters: layer.w here, w on rank 0");
+    test_barrier(self);
+    late_close(&late);
+}
+
 /* Both ranks replace a parameter by one that there is already, but not by the same one. */
 TEST_RANKS(ranks_that_tie_different_parameters, 2)
 {
