@@ -56,6 +56,14 @@ void ddp_notice_failure(struct ddp *ddp)
     }
 }
 
+void ddp_give_up_failed(struct ddp *ddp)
+{
+    ddp_notice_failure(ddp);
+    if (ddp->world && ddp->lane.is_broken) {
+        ddp_close(ddp);
+    }
+}
+
 /* The beginning ------------------------------------------------------------------------------------------ */
 
 /* A hook of the program may have closed the world in the middle of the pass. */

@@ -12,7 +12,6 @@
 #include "op/operand.h"
 #include "parallel/ddp/order.h"
 #include "parallel/ddp/purpose.h"
-#include "shoal/autograd.h"
 #include "device/device.h"
 #include "tensor/storage.h"
 #include "tensor/tensor.h"
@@ -139,9 +138,7 @@ shoal_status ddp_send_buffers(struct ddp *ddp)
         .dtype = SHOAL_U8,
         .single = {.send = ddp->buffers.scratch, .recv = ddp->buffers.scratch, .count = bundle.bytes},
         .purpose = &purpose};
-    if (!shoal_in_backward()) { /* in a backward pass, ranks may get here in any order */
-        TRY(ddp_compare(ddp, &purpose));
-    }
+    TRY(ddp_compare(ddp, &purpose));
     TRY(collectives_run(ddp->buffers.lane, &call));
     if (shoal_group_rank(ddp->buffers.lane) == 0) {
         return SHOAL_OK;

@@ -15,7 +15,7 @@
  *     buffers     buffers become those of the first rank before a forward pass
  *     capture     all of these in a capture, as functional collectives
  *     collect, agree, values which parameters are wrapped, whether ranks have the same ones, and their first values
- *     follow      wraps a tree again that has other parameters now
+ *     follow      wraps a tree again that has other parameters now; the hooks on modules inside
  *     forward     the hooks on the module
  *     wrap        the wrapping
  *     calls       the other public calls
@@ -127,9 +127,7 @@ struct ddp {
     shoal_module *module; /* NULL: it was freed, and recorded forward passes keep this struct */
     size_t n_records;     /* hooks of recorded forward passes, and of a running backward pass */
     shoal_module_hook *forward_hook;
-    shoal_status (*hook_inner)(struct ddp *ddp,
-                               struct ddp_inner *inner); /* ddp_hook_inner, for follow.c below it */
-    bool wants_sync;                                     /* whether the next backward pass reduces */
+    bool wants_sync;  /* whether the next backward pass reduces */
     bool wanted_sync; /* wants_sync at the last forward pass; false if no gradients are recorded for that */
     struct ddp_param *params;
     size_t n_params;

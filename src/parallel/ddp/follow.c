@@ -17,6 +17,7 @@
 #include "parallel/ddp/agree.h"
 #include "parallel/ddp/backward.h"
 #include "parallel/ddp/block.h"
+#include "parallel/ddp/capture.h"
 #include "parallel/ddp/collect.h"
 #include "parallel/ddp/order.h"
 #include "parallel/ddp/purpose.h"
@@ -124,7 +125,7 @@ static shoal_status make_ready(struct ddp *ddp, struct ddp *fresh)
     for (size_t i = 0; i < fresh->inner.n_modules; i++) {
         TRY(claim_cover(fresh->inner.modules[i], CLAIMANT_DDP, ddp));
     }
-    TRY(ddp->hook_inner(ddp, &fresh->inner));
+    TRY(ddp_hook_inner(ddp, &fresh->inner));
     return ddp_open_lists(fresh);
 }
 
@@ -307,5 +308,38 @@ shoal_status ddp_follow(struct ddp *ddp)
         }
     }
     ddp->looked = changes_latest();
+    return SHOAL_OK;
+}
+
+/* Modules inside ----------------------------------------------------------------------------------------- */
+
+/* If the root is being called, it has looked already. */
+static shoal_status before_inner(void *context, const shoal_forward_call *call)
+{
+    struct ddp *ddp = context;
+    if (call->is_recompute || ddp->looked == changes_latest()) {
+        return SHOAL_OK;
+    }
+    if (op_capture_running()) {
+        TRY(ddp_capture_ready(ddp));
+    } else {
+        ddp_give_up_failed(ddp);
+    }
+    return ddp_follow(ddp);
+}
+
+shoal_status ddp_hook_inner(struct ddp *ddp, struct ddp_inner *inner)
+{
+    const shoal_module_hook_definition definition = {.struct_size = sizeof definition,
+                                                     .pre_forward = before_inner,
+                                                     .pre_place = SHOAL_HOOK_FIRST,
+                                                     .context = ddp};
+    inner->hooks = mem_alloc_zeroed(inner->n_modules, sizeof inner->hooks[0]);
+    if (!inner->hooks && inner->n_modules > 0) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < inner->n_modules; i++) {
+        TRY(shoal_module_add_hook(inner->modules[i], &definition, &inner->hooks[i]));
+    }
     return SHOAL_OK;
 }

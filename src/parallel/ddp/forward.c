@@ -2,13 +2,10 @@
 #include "parallel/ddp/forward.h"
 
 #include "autograd/backward.h"
-#include "base/changes.h"
 #include "base/error.h"
-#include "base/mem.h"
 #include "base/try.h"
 #include "op/tracer.h"
 #include "parallel/ddp/backward.h"
-#include "parallel/ddp/block.h"
 #include "parallel/ddp/buffers.h"
 #include "parallel/ddp/capture.h"
 #include "parallel/ddp/follow.h"
@@ -18,16 +15,6 @@
 #include "tensor/scope.h"
 
 /* Before ------------------------------------------------------------------------------------------------- */
-
-/* Other ranks may still wait in a backward pass that failed here. They are told now; otherwise they would not reach
-   this forward pass. */
-static void give_up_failed(struct ddp *ddp)
-{
-    ddp_notice_failure(ddp);
-    if (ddp->world && ddp->lane.is_broken) {
-        ddp_close(ddp);
-    }
-}
 
 static shoal_status before_forward(void *context, const shoal_forward_call *call)
 {
@@ -41,9 +28,7 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
         TRY(ddp_follow(ddp));
         return ddp_capture_forward(ddp, tracer);
     }
-    if (!shoal_in_backward()) {
-        give_up_failed(ddp);
-    }
+    ddp_give_up_failed(ddp);
     ddp->wanted_sync = ddp->wants_sync && scope_will_record();
     ddp->order.generation = ddp->world ? ddp_order_generation(ddp->order.shared) : 0;
     TRY(ddp_follow(ddp));
@@ -51,21 +36,6 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
         return ddp_send_buffers(ddp);
     }
     return SHOAL_OK;
-}
-
-/* A module inside the tree is called. If the root is being called, it has looked already. */
-static shoal_status before_inner(void *context, const shoal_forward_call *call)
-{
-    struct ddp *ddp = context;
-    if (call->is_recompute || ddp->looked == changes_latest()) {
-        return SHOAL_OK;
-    }
-    if (op_capture_running()) {
-        TRY(ddp_capture_ready(ddp));
-    } else {
-        give_up_failed(ddp);
-    }
-    return ddp_follow(ddp);
 }
 
 /* After -------------------------------------------------------------------------------------------------- */
@@ -114,22 +84,6 @@ static shoal_status after_forward(void *context, const shoal_forward_call *call)
         return SHOAL_OK; /* the capture keeps the module, and there is nobody to compare with */
     }
     return forwards_record(&ddp->forwards.list, call, hold);
-}
-
-shoal_status ddp_hook_inner(struct ddp *ddp, struct ddp_inner *inner)
-{
-    const shoal_module_hook_definition definition = {.struct_size = sizeof definition,
-                                                     .pre_forward = before_inner,
-                                                     .pre_place = SHOAL_HOOK_FIRST,
-                                                     .context = ddp};
-    inner->hooks = mem_alloc_zeroed(inner->n_modules, sizeof inner->hooks[0]);
-    if (!inner->hooks && inner->n_modules > 0) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < inner->n_modules; i++) {
-        TRY(shoal_module_add_hook(inner->modules[i], &definition, &inner->hooks[i]));
-    }
-    return SHOAL_OK;
 }
 
 shoal_status ddp_hook_forward(struct ddp *ddp)

@@ -10,7 +10,5 @@
 #include "parallel/ddp/ddp.h"
 
 shoal_status ddp_hook_forward(struct ddp *ddp);
-/* Hooks for modules inside, which a program may call by themselves: `inner` is a list of `ddp`, or will be. */
-shoal_status ddp_hook_inner(struct ddp *ddp, struct ddp_inner *inner);
 
 #endif

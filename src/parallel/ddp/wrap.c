@@ -20,6 +20,7 @@
 #include "parallel/ddp/backward.h"
 #include "parallel/ddp/block.h"
 #include "parallel/ddp/collect.h"
+#include "parallel/ddp/follow.h"
 #include "parallel/ddp/forward.h"
 #include "parallel/ddp/order.h"
 #include "parallel/ddp/values.h"
@@ -133,7 +134,6 @@ static shoal_status create(shoal_module *module, const shoal_ddp_options *option
         options->first_bucket_bytes > 0 ? options->first_bucket_bytes : DEFAULT_FIRST_BYTES;
     ddp->config.bucket_bytes = options->bucket_bytes > 0 ? options->bucket_bytes : DEFAULT_BUCKET_BYTES;
     ddp->wants_sync = true;
-    ddp->hook_inner = ddp_hook_inner;
     ddp->forwards.list = (struct forward_list){.owner = ddp, .keep = ddp_keep, .let_go = ddp_let_go};
     struct ddp_collector collector = {.ddp = ddp, .options = options};
     shoal_status status = wrap(&collector);
