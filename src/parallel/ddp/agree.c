@@ -127,14 +127,29 @@ static shoal_status compare_places(const int64_t *cards, const int64_t *mine, in
     return SHOAL_OK;
 }
 
-/* Gathers `count` numbers of each rank; the caller frees them. */
+shoal_status ddp_confirm(shoal_group *lane, shoal_status mine)
+{
+    char text[ERROR_TEXT_BYTES];
+    int64_t number = mine;
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    shoal_status status = shoal_group_all_reduce(lane, &number, &number, 1, SHOAL_I64, SHOAL_MIN);
+    if (mine != SHOAL_OK) {
+        return error_set(mine, "%s", text);
+    }
+    TRY(status);
+    return number == SHOAL_OK ? SHOAL_OK
+                              : error_set((shoal_status)number, "another rank failed: %s",
+                                          shoal_status_name((shoal_status)number));
+}
+
+/* Gathers `count` numbers of each rank; the caller frees them. If a rank has no memory for them, all ranks fail. */
 static shoal_status gather(shoal_group *lane, const void *mine, size_t count, void *all_out)
 {
     void *all = mem_alloc_zeroed((size_t)shoal_group_n_ranks(lane), count * sizeof(uint64_t));
-    if (!all) {
-        return SHOAL_ERR_NO_MEMORY;
+    shoal_status status = ddp_confirm(lane, all ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
+    if (status == SHOAL_OK) {
+        status = shoal_group_all_gather(lane, mine, all, count, SHOAL_U64);
     }
-    shoal_status status = shoal_group_all_gather(lane, mine, all, count, SHOAL_U64);
     if (status != SHOAL_OK) {
         mem_free(all);
         return status;
@@ -213,19 +228,4 @@ shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal
     }
     mem_free(cards);
     return status;
-}
-
-shoal_status ddp_confirm(shoal_group *lane, shoal_status mine)
-{
-    char text[ERROR_TEXT_BYTES];
-    int64_t number = mine;
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    shoal_status status = shoal_group_all_reduce(lane, &number, &number, 1, SHOAL_I64, SHOAL_MIN);
-    if (mine != SHOAL_OK) {
-        return error_set(mine, "%s", text);
-    }
-    TRY(status);
-    return number == SHOAL_OK ? SHOAL_OK
-                              : error_set((shoal_status)number, "another rank failed: %s",
-                                          shoal_status_name((shoal_status)number));
 }

@@ -6,7 +6,7 @@
  */
 #include "comm/handles.h"
 #include "fixtures/ddp_net.h"
-#include "parallel/ddp/ddp.h"
+#include "parallel/ddp/agree.h"
 #include "shoal/compile.h"
 #include "shoal/window.h"
 
@@ -315,6 +315,45 @@ TEST_PROCESSES(memory_that_runs_out_on_one_rank, 2)
         setting_step(&s, 1, "after a shortage");
         setting_step(&s, 2, "after a shortage");
     }
+    setting_close(&s);
+}
+
+/* Wrapping ----------------------------------------------------------------------------------------------- */
+
+/* Ranks compare one tensor; the k-th allocation of rank 1 fails (0: none does). */
+static shoal_status agree_failing(struct rank *self, shoal_group *group, size_t k)
+{
+    uint64_t hash = 2;
+    char name[] = "w";
+    char *path = name;
+    bool is_new = false;
+    const shoal_ddp_options options = {.struct_size = sizeof options};
+    struct ddp ddp = {.group = group};
+    struct ddp_collector collector = {
+        .ddp = &ddp,
+        .options = &options,
+        .again = &ddp,
+        .list = {.hashes = &hash, .paths = &path, .are_new = &is_new, .n_tensors = 1}};
+    test_fail_allocation(self->rank == 1 ? k : 0, /*is_lasting=*/false);
+    return ddp_agree(&collector, group, SHOAL_OK);
+}
+
+/* A rank that has no memory for what the others say is no reason to wait for it. */
+TEST_PROCESSES(ranks_agree_that_one_has_no_memory, 2)
+{
+    struct setting s;
+    REQUIRE(setting_open(self, &s, NULL));
+    shoal_group *group = shoal_world_group(s.world);
+    CHECK_OK(agree_failing(self, group, 0));
+    CHECK_OK(agree_failing(self, group, 0));
+    size_t n = test_count_allocations();
+    test_fail_allocation(0, false);
+    for (size_t k = 1; k <= (n == 2 ? 2 : 1); k++) { /* more: collectives also allocate */
+        CHECK_STATUS(agree_failing(self, group, k), SHOAL_ERR_NO_MEMORY);
+        test_fail_allocation(0, false);
+        CHECK_ERROR_TEXT(self->rank == 1 ? "no memory for" : "another rank failed");
+    }
+    CHECK_OK(agree_failing(self, group, 0));
     setting_close(&s);
 }
 
