@@ -32,12 +32,11 @@
  * again, and is collective then: parameters that stayed keep their gradients, and new ones get the values of the
  * group's first rank (unless keeps_parameters is set). If only some ranks have changed theirs, all get
  * SHOAL_ERR_MISMATCH. A parameter that was replaced takes its gradient along, with an average that was set aside; if it
- * comes back, that counts as a gradient of this rank. docs/concepts.md has a table of changes, and its limits.
+ * comes back, that counts as a gradient of this rank. docs/concepts.md has a table of changes.
  *
- * Calls of modules inside the wrapped one follow changes, too, except of children that were added since: call the
- * wrapped module first. A parameter that came later and gets a gradient without such a forward pass (because
- * synchronization was off until the backward pass) is SHOAL_ERR_STATE in that backward pass. Optimizers have to be told
- * of new parameters by the program.
+ * Calls of modules inside the wrapped one follow changes, too, also of children that were added since. A parameter that
+ * came later and gets a gradient without such a forward pass (because synchronization was off until the backward pass)
+ * is SHOAL_ERR_STATE in that backward pass. Optimizers have to be told of new parameters by the program.
  *
  * A backward pass that fails leaves undefined gradients. Remove them, or write zeros, on every rank before the next
  * one: it then works again, unless a rank is gone. Until that is done, a backward pass is an error that names a

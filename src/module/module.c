@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "module/walk.h"
+#include "module/watch.h"
 #include "shoal/autograd.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
@@ -203,6 +204,11 @@ static shoal_status add_slot(shoal_module *module, enum slot_kind kind, const ch
     char *copy = mem_copy_string(name);
     if (!copy) {
         return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = child ? module_watch_child(module, child) : SHOAL_OK;
+    if (status != SHOAL_OK) {
+        mem_free(copy);
+        return status;
     }
     list->slots[list->n_slots++] =
         (struct slot){.name = copy, .tensor = shoal_tensor_ref(tensor), .child = shoal_module_ref(child)};

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "module/module.h"
 #include "op/dependence.h"
 #include "parallel/claim.h"
 #include "parallel/ddp/block.h"
@@ -14,18 +15,8 @@ struct ddp *ddp_of(const shoal_module *module)
     return claim_value(module, CLAIMANT_DDP);
 }
 
-static void remove_inner_hooks(struct ddp *ddp)
-{
-    for (size_t i = 0; ddp->inner.hooks && i < ddp->inner.n_modules; i++) {
-        shoal_module_hook_remove(ddp->inner.hooks[i]);
-    }
-    mem_free(ddp->inner.hooks);
-    ddp->inner.hooks = NULL;
-}
-
 void ddp_free_lists(struct ddp *ddp)
 {
-    remove_inner_hooks(ddp);
     for (size_t i = 0; i < ddp->n_params; i++) {
         ddp_param_free(&ddp->params[i]);
     }
@@ -74,7 +65,8 @@ static void leave_module(struct ddp *ddp)
     ddp->module = NULL;
     ddp->forward_hook = NULL;
     shoal_module_hook_remove(hook);
-    remove_inner_hooks(ddp);
+    module_watch_end(ddp->watch);
+    ddp->watch = NULL;
     while (ddp->inner.n_modules > 0) {
         shoal_module *inner = ddp->inner.modules[--ddp->inner.n_modules];
         claim_uncover(inner, CLAIMANT_DDP);

@@ -15,7 +15,7 @@
  *     buffers     buffers become those of the first rank before a forward pass
  *     capture     all of these in a capture, as functional collectives
  *     collect, agree, values which parameters are wrapped, whether ranks have the same ones, and their first values
- *     follow      wraps a tree again that has other parameters now; the hooks on modules inside
+ *     follow      wraps a tree again that has other parameters now
  *     forward     the hooks on the module
  *     wrap        the wrapping
  *     calls       the other public calls
@@ -35,7 +35,8 @@
 #include "shoal/ddp.h"
 #include "shoal/window.h"
 
-struct ddp_capture; /* capture.c */
+struct ddp_capture;  /* capture.c */
+struct module_watch; /* module/module.h */
 struct op_dependence;
 struct ddp_order; /* order.h */
 struct fence;     /* tensor/storage.h */
@@ -59,8 +60,7 @@ struct ddp_config {
 
 /* Modules in the tree, but not the root. */
 struct ddp_inner {
-    shoal_module **modules;    /* one reference each */
-    shoal_module_hook **hooks; /* on each, for calls that do not come from the root; NULL: not yet */
+    shoal_module **modules; /* one reference each */
     size_t n_modules;
     size_t capacity;
 };
@@ -127,7 +127,8 @@ struct ddp {
     shoal_module *module; /* NULL: it was freed, and recorded forward passes keep this struct */
     size_t n_records;     /* hooks of recorded forward passes, and of a running backward pass */
     shoal_module_hook *forward_hook;
-    bool wants_sync;  /* whether the next backward pass reduces */
+    struct module_watch *watch; /* of the tree; NULL: not yet, or the module was freed */
+    bool wants_sync;            /* whether the next backward pass reduces */
     bool wanted_sync; /* wants_sync at the last forward pass; false if no gradients are recorded for that */
     struct ddp_param *params;
     size_t n_params;

@@ -12,6 +12,7 @@
 #include "comm/calls.h"
 #include "comm/collectives.h"
 #include "comm/handles.h"
+#include "module/module.h"
 #include "op/tracer.h"
 #include "parallel/claim.h"
 #include "parallel/ddp/agree.h"
@@ -125,7 +126,6 @@ static shoal_status make_ready(struct ddp *ddp, struct ddp *fresh)
     for (size_t i = 0; i < fresh->inner.n_modules; i++) {
         TRY(claim_cover(fresh->inner.modules[i], CLAIMANT_DDP, ddp));
     }
-    TRY(ddp_hook_inner(ddp, &fresh->inner));
     return ddp_open_lists(fresh);
 }
 
@@ -313,11 +313,11 @@ shoal_status ddp_follow(struct ddp *ddp)
 
 /* Modules inside ----------------------------------------------------------------------------------------- */
 
-/* If the root is being called, it has looked already. */
+/* If the root is being called, it has looked already, or its hook will. */
 static shoal_status before_inner(void *context, const shoal_forward_call *call)
 {
     struct ddp *ddp = context;
-    if (call->is_recompute || ddp->looked == changes_latest()) {
+    if (call->module == ddp->module || call->is_recompute || ddp->looked == changes_latest()) {
         return SHOAL_OK;
     }
     if (op_capture_running()) {
@@ -328,18 +328,7 @@ static shoal_status before_inner(void *context, const shoal_forward_call *call)
     return ddp_follow(ddp);
 }
 
-shoal_status ddp_hook_inner(struct ddp *ddp, struct ddp_inner *inner)
+shoal_status ddp_watch(struct ddp *ddp)
 {
-    const shoal_module_hook_definition definition = {.struct_size = sizeof definition,
-                                                     .pre_forward = before_inner,
-                                                     .pre_place = SHOAL_HOOK_FIRST,
-                                                     .context = ddp};
-    inner->hooks = mem_alloc_zeroed(inner->n_modules, sizeof inner->hooks[0]);
-    if (!inner->hooks && inner->n_modules > 0) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < inner->n_modules; i++) {
-        TRY(shoal_module_add_hook(inner->modules[i], &definition, &inner->hooks[i]));
-    }
-    return SHOAL_OK;
+    return module_watch_tree(ddp->module, before_inner, ddp, &ddp->watch);
 }

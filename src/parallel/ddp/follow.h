@@ -21,8 +21,8 @@
    capture this is not part of the graph. */
 shoal_status ddp_follow(struct ddp *ddp);
 
-/* Adds hooks to modules inside, which a program may call by themselves, so that such calls follow changes, too. `inner`
-   is a list of `ddp`, or will be. */
-shoal_status ddp_hook_inner(struct ddp *ddp, struct ddp_inner *inner);
+/* Has changes followed before calls of modules inside, too, also of those that are added later: a program may call them
+   by themselves. */
+shoal_status ddp_watch(struct ddp *ddp);
 
 #endif

@@ -115,6 +115,38 @@ TEST_RANKS(all_parameters_are_frozen_for_a_while, 2)
     }
 }
 
+/* A child that was added, or a module inside it, may be called by itself before the wrapped module is called. */
+TEST_RANKS(a_child_that_is_added_and_called_by_itself, 2)
+{
+    for (int k = 0; k < 4 && !test_has_failed(); k++) {
+        struct late late;
+        shoal_compiled *compiled = NULL;
+        REQUIRE(late_open(&late, self, false));
+        REQUIRE(late_wrap_ddp(&late, true));
+        CHECK_OK(late_step(&late));
+        shoal_module *child = late_module("child");
+        shoal_module *inside = late_add_layer(child, "inside");
+        CHECK_OK(shoal_module_add_child(late.layer, "late", child));
+        struct late part = late;
+        part.net = k / 2 == 0 ? child : inside;
+        part.is_compiled = k % 2 == 1;
+        CHECK_OK(shoal_compile(late.world, late_run, &part, 1, NULL, &compiled));
+        part.compiled = compiled;
+        for (int i = 0; i < 2 && CHECK_OK(late_step(&part)); i++) {
+            late_check_means(&part);
+        }
+        late_add_layer(inside, "later");
+        for (int i = 0; i < 2 && CHECK_OK(late_step(&part)); i++) {
+            late_check_means(&part);
+        }
+        CHECK_OK(late_step(&late));
+        late_check_means(&late);
+        shoal_compiled_free(compiled);
+        shoal_module_unref(child);
+        late_close(&late);
+    }
+}
+
 /* One tensor in two places gets one gradient, the sum. */
 TEST_RANKS(parameters_that_are_tied_later, 2)
 {
