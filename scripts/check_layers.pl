@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: MIT
 # Checks the layering of the tree: over its #include lines, and over the symbols that object files define and need.
 #
-#   scripts/check_layers.pl ROOT [BUILD]     fails, and prints every violation; ROOT/src/layers.txt has the rules
+#   scripts/check_layers.pl ROOT [BUILD]     fails, and prints every violation
 #
-# BUILD is a build tree in which the objects of src/ are up to date. Without it only #include lines are looked at. A
-# reference counts for the object in which it stands, so a callback counts where its pointer is set.
+# The rules stand in ROOT/src/layers.txt, which explains how they are written; nn and tools/shoal have rules of their own
+# in the same form. BUILD is a build tree in which the objects of these folders are up to date. Without it only #include
+# lines are looked at. A reference counts for the object in which it stands, so a callback counts where its pointer is
+# set.
 #
 # Violations:
-#   - a layer uses one that it does not list: it includes a header of it, or refers to a symbol of it
-#   - a layer includes a header that another one does not show
+#   - a layer, or a room of one, uses another that it does not list: it includes a header of it, or refers to a symbol
+#   - a file includes a header of another layer or room that does not show it
+#   - a file lies in a folder that is no layer, or beside the rooms of a layer and in none of them
 #   - source files form a circle of references, or headers a circle of #include lines
-#   - an exception of layers.txt is not needed any more, or names what is not there
+#   - an exception is not needed any more, or names what is not there
 #   - public headers, examples or nn/ include what is not public (nn/: nor in its own folder)
 #   - Shoal itself includes shoal_nn/, the headers of the companion library
 use strict;
@@ -21,7 +24,8 @@ my $root = shift @ARGV // '.';
 my $build = shift @ARGV;
 chdir $root or die "$root: $!\n";
 
-my $rules = 'src/layers.txt';
+my $tree;     # the folder whose rules are checked: src
+my $rules;    # $tree/layers.txt
 my $n_violations = 0;
 
 sub report {
@@ -31,10 +35,21 @@ sub report {
 
 # The rules ------------------------------------------------------------------------------------------------------------
 
-my @layers;        # names, lowest first
+my @layers;        # names of layers and rooms, lowest first
 my %uses;          # layer => {layer => 1 when it was used}
 my %shows;         # layer => {header => how often another layer includes it}
+my %has_rooms;     # folder => 1 when it is divided into rooms
 my @exceptions;    # {kind, from, to, folders, line, is_needed}
+
+sub parent_of { return $_[0] =~ m{^(.*)/[^/]+$} ? $1 : '' }
+
+# Why a layer or room cannot list another one under `uses`; undef when it can.
+sub find_fault_of_use {
+    my ($layer, $used) = @_;
+    return 'a layer uses only what stands above it here' if !$uses{$used} || $used eq $layer;
+    return undef if parent_of($layer) eq parent_of($used);
+    return 'a layer lists layers, and a room rooms of the same folder';
+}
 
 sub read_rules {
     open(my $file, '<', $rules) or die "$rules: $!\n";
@@ -43,16 +58,20 @@ sub read_rules {
         my $where = "$rules:$.";
         $text =~ s/#.*//;
         next if $text !~ /\S/;
-        if ($text =~ /^layer\s+(\w+)\s*$/) {
+        if ($text =~ m{^layer\s+(\w+(?:/\w+)*)\s*$}) {
             $layer = $1;
             report("$where: layer $layer stands here twice") if $uses{$layer};
+            if ($layer =~ m{^(\w+)/}) {
+                report("$where: $1 is not a layer above this line") if !$uses{$1};
+                $has_rooms{parent_of($layer)} = 1;
+            }
             push @layers, $layer;
             $uses{$layer} = {};
             $shows{$layer} = {};
         } elsif ($layer && $text =~ /^\s+uses\s+(.*\S)/) {
             for my $used (split ' ', $1) {
-                report("$where: $layer cannot use $used: a layer uses only what stands above it here")
-                    if !$uses{$used} || $used eq $layer;
+                my $fault = find_fault_of_use($layer, $used);
+                report("$where: $layer cannot use $used: $fault") if $fault;
                 $uses{$layer}{$used} = 0;
             }
         } elsif ($layer && $text =~ /^\s+shows\s+(.*\S)/) {
@@ -98,10 +117,29 @@ sub read_includes {
     return @includes;
 }
 
-sub layer_of {
+# Paths below are relative to the tree of the rules.
+sub inside { return $_[0] =~ s{^\Q$tree\E/}{}r }
+
+sub layer_of { return $_[0] =~ m{^(\w+)/} ? $1 : '' }
+
+# The room in which a file lies, the innermost one; '' outside of rooms.
+sub room_of {
     my ($path) = @_;
-    $path =~ s{^src/}{};
-    return $path =~ m{^(\w+)/} ? $1 : '';
+    for (my $folder = parent_of($path); $folder =~ m{/}; $folder = parent_of($folder)) {
+        return $folder if $uses{$folder};
+    }
+    return '';
+}
+
+# Two files of one layer: [the room of the first, the room of the second] for the rooms whose rules hold between them. The
+# first is '' where it lies in no room of the folder that has the second one's; undef where no rules hold.
+sub find_rooms {
+    my ($from, $to) = @_;
+    my ($user, $used) = (room_of($from), room_of($to));
+    return undef if $used eq '' || $user eq $used;
+    my $folder = parent_of($used);
+    $user = parent_of($user) while $user ne '' && parent_of($user) ne $folder;
+    return [$uses{$user} ? $user : '', $used];
 }
 
 # Circles --------------------------------------------------------------------------------------------------------------
@@ -189,48 +227,62 @@ sub check_circles {
 
 # Includes of src/ -----------------------------------------------------------------------------------------------------
 
+# True when an exception allows it.
+sub is_excused {
+    my ($exception) = @_;
+    $exception->{is_needed} = 1 if $exception;
+    return $exception;
+}
+
 sub check_include {
     my ($path, $line, $included) = @_;
-    my ($from, $to) = (layer_of($path), layer_of($included));
+    my $file = inside($path);
+    my ($from, $to) = (layer_of($file), layer_of($included));
     return if !$uses{$from} || $included =~ m{^shoal/};
-    my $exception = find_exception('includes', $path =~ s{^src/}{}r, $included);
+    my $exception = find_exception('includes', $file, $included);
     if ($included !~ m{/} || !$uses{$to}) {
-        if ($exception) {
-            $exception->{is_needed} = 1;
-            return;
-        }
-        report("$path:$line: \"$included\" is not a full path below src/");
+        return if $tree ne 'src' && !-e "$tree/$included" && (-e "src/$included" || -e "include/$included" || -e $included);
+        report("$path:$line: \"$included\" is not a full path below $tree/") if !is_excused($exception);
         return;
     }
-    return if $from eq $to;
-    my $header = $included =~ s{^\w+/}{}r;
-    if (!exists $uses{$from}{$to}) {
-        if ($exception) {
-            $exception->{is_needed} = 1;
-        } else {
-            report("$path:$line: $from may not use $to: \"$included\"");
-        }
+    my $rooms;
+    if ($from eq $to) {
+        $rooms = find_rooms($file, $included) or return;
+        ($from, $to) = @$rooms;
+    }
+    if ($from ne '' && !exists $uses{$from}{$to}) {
+        report("$path:$line: $from may not use $to: \"$included\"") if !is_excused($exception);
         return;
     }
-    $uses{$from}{$to} = 1;
+    $uses{$from}{$to} = 1 if $from ne '';
+    my $header = $included =~ s{^\Q$to\E/}{}r;
     if (exists $shows{$to}{$header}) {
         $shows{$to}{$header}++;
-    } elsif ($exception) {
-        $exception->{is_needed} = 1;
-    } else {
-        report("$path:$line: $to does not show \"$included\" to other layers");
+    } elsif (!is_excused($exception)) {
+        my $others = $rooms ? 'rooms' : 'layers';
+        report("$path:$line: $to does not show \"$included\" to other $others");
     }
 }
 
-sub check_src_includes {
+sub check_place {
+    my ($path) = @_;
+    my $file = inside($path);
+    my $folder = layer_of($file);
+    report("$path: $tree/$folder is not a layer of $rules") if $folder ne '' && !$uses{$folder};
+    for (my $above = parent_of($file); $above ne ''; $above = parent_of($above)) {
+        last if $uses{$above} && $above =~ m{/};
+        report("$path: lies beside the rooms of $tree/$above, in none of them") if $has_rooms{$above};
+    }
+}
+
+sub check_tree_includes {
     my %graph;
-    for my $path (find_files('src', qr/\.(?:[ch]|def)$/)) {
-        my $folder = layer_of($path);
-        report("$path: src/$folder is not a layer of $rules") if !$uses{$folder};
+    for my $path (find_files($tree, qr/\.(?:[ch]|def)$/)) {
+        check_place($path);
         for my $include (read_includes($path)) {
             my ($line, $included) = @$include;
             check_include($path, $line, $included);
-            $graph{$path =~ s{^src/}{}r}{$included} = "line $line" if -e "src/$included";
+            $graph{inside($path)}{$included} = "line $line" if -e "$tree/$included";
         }
     }
     check_circles(\%graph, 'includes', 'includes');
@@ -253,24 +305,26 @@ sub check_public_includes {
 
 # Sources for some processors only, which have no object elsewhere.
 sub find_optional_sources {
-    open(my $file, '<', 'src/CMakeLists.txt') or return ();
+    open(my $file, '<', "$tree/CMakeLists.txt") or return ();
     my $text = do { local $/; <$file> };
     my %optional;
-    $optional{"src/$1/$2"} = 1 while $text =~ /^\s*shoal_isa_source\((\w+)\s+(\S+)/gm;
+    $optional{"$tree/$1/$2"} = 1 while $text =~ /^\s*shoal_isa_source\((\S+)\s+(\S+)/gm;
+    $optional{"$tree/$1"} = 1 while $text =~ /^\s*shoal_nn_isa_source\((\S+)/gm;
     return %optional;
 }
 
-# {source below src/ without its ending => object}. CMake puts the object of folder/sub/x.c to
+# {source in the tree without its ending => object}. CMake puts the object of folder/sub/x.c to
 # folder/CMakeFiles/target.dir/sub/x.c.o, for the library and for modules alike.
 sub find_objects {
     my %objects;
     my %is_optional = find_optional_sources();
-    for my $object (find_files("$build/src", qr/\.c\.o$/)) {
+    my $folder = $tree =~ s{/.*}{}r;
+    for my $object (find_files("$build/$folder", qr/\.c\.o$/)) {
         my $source = substr($object, length "$build/") =~ s{CMakeFiles/[^/]+\.dir/}{}r =~ s{\.o$}{}r;
-        $objects{$1} = $object if $source =~ m{^src/(.*)\.c$} && -e $source;
+        $objects{$1} = $object if $source =~ m{^\Q$tree\E/(.*)\.c$} && -e $source;
     }
-    for my $source (find_files('src', qr/\.c$/)) {
-        my $name = $source =~ s{^src/(.*)\.c$}{$1}r;
+    for my $source (find_files($tree, qr/\.c$/)) {
+        my $name = inside($source) =~ s{\.c$}{}r;
         if (!$objects{$name}) {
             report("$source: $build has no object of it") if !$is_optional{$source};
         } elsif ((stat $source)[9] > (stat $objects{$name})[9]) {
@@ -311,13 +365,18 @@ sub check_references {
     for my $from (sort keys %$graph) {
         for my $to (sort keys %{$graph->{$from}}) {
             my ($user, $used) = (layer_of($from), layer_of($to));
-            next if $user eq $used || !$uses{$user} || !$uses{$used};
+            next if !$uses{$user} || !$uses{$used};
+            if ($user eq $used) {
+                my $rooms = find_rooms($from, $to) or next;
+                ($user, $used) = @$rooms;
+                next if $user eq '';
+            }
             if (exists $uses{$user}{$used}) {
                 $uses{$user}{$used} = 1;
             } elsif (my $exception = find_exception('refers', $from, $to)) {
                 $exception->{is_needed} = 1;
             } else {
-                report("src/$from.c: $user may not use $used: $to has $graph->{$from}{$to}");
+                report("$tree/$from.c: $user may not use $used: $to has $graph->{$from}{$to}");
             }
         }
     }
@@ -329,14 +388,15 @@ sub check_references {
 sub check_rules {
     for my $layer (@layers) {
         for my $header (sort keys %{$shows{$layer}}) {
-            if (!-e "src/$layer/$header") {
+            if (!-e "$tree/$layer/$header") {
                 report("$rules: $layer shows $header, which is not there");
             } elsif ($shows{$layer}{$header} == 0) {
-                report("$rules: $layer shows $header, which no other layer includes");
+                my $other = $layer =~ m{/} ? 'room' : 'layer';
+                report("$rules: $layer shows $header, which no other $other includes");
             }
         }
-        next if !defined $build || !-d "src/$layer";
-        for my $used (grep { !$uses{$layer}{$_} && -d "src/$_" } sort keys %{$uses{$layer}}) {
+        next if !defined $build || !-d "$tree/$layer";
+        for my $used (grep { !$uses{$layer}{$_} && -d "$tree/$_" } sort keys %{$uses{$layer}}) {
             report("$rules: $layer does not use $used");
         }
     }
@@ -346,11 +406,20 @@ sub check_rules {
     }
 }
 
-read_rules();
-check_src_includes();
+sub check_tree {
+    ($tree) = @_;
+    $rules = "$tree/layers.txt";
+    (@layers, %uses, %shows, %has_rooms, @exceptions) = ();
+    read_rules();
+    check_tree_includes();
+    check_references() if defined $build;
+    check_rules();
+}
+
+for my $folder (grep { $_ eq 'src' || -e "$_/layers.txt" } qw(src nn tools/shoal)) {
+    check_tree($folder);
+}
 check_public_includes();
-check_references() if defined $build;
-check_rules();
 if ($n_violations > 0) {
     print STDERR "layers: $n_violations violations\n";
     exit 1;

@@ -8,9 +8,13 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 check_format() { scripts/check_format.sh; }
-# References between files are read from objects of clang's build: the library's and those of modules.
+# References between files are read from objects of clang's build: of the libraries, the modules and the tool.
 check_layers() {
-    configure_clang && make -C build/clang/src -j "$(nproc)" >/dev/null && scripts/check_layers.pl . build/clang
+    configure_clang || return
+    for part in src nn tools; do
+        make -C "build/clang/$part" -j "$(nproc)" >/dev/null || return
+    done
+    scripts/check_layers.pl . build/clang
 }
 check_banned() { scripts/check_banned.pl .; }
 check_words() { scripts/check_words.pl .; }

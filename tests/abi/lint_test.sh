@@ -179,6 +179,58 @@ plant_objects
 echo 'void shoal_low(void), shoal_f(void); void shoal_f(void) { shoal_low(); }' >>"$tree/src/base/lowest.c"
 echo 'except circle base: because' >>"$tree/src/layers.txt"
 accept check_objects
+
+# Rooms: graph/plan uses graph/ir, nn/ops uses nn/math. A planted arrow the other way, or past what a room shows, fails.
+plant_rooms() {
+    rm -rf "$tree"
+    mkdir -p "$tree"/src/{base,graph/ir,graph/plan} "$tree"/nn/{math,ops}
+    printf '%s\n' 'layer base' 'layer graph' '    shows plan/plan.h' 'layer graph/ir' '    shows node.h' \
+        'layer graph/plan' '    uses graph/ir' '    shows plan.h' 'layer tool' '    uses graph' >"$tree/src/layers.txt"
+    printf '%s\n' 'layer math' '    shows pool.h' 'layer ops' '    uses math' >"$tree/nn/layers.txt"
+    touch "$tree"/src/graph/ir/{node.h,own.h} "$tree"/nn/math/pool.h
+    mkdir "$tree/src/tool"
+    printf '%s\n' '#include "graph/ir/node.h"' >"$tree/src/graph/plan/plan.h"
+    printf '%s\n' '#include "graph/plan/plan.h"' >"$tree/src/tool/tool.c"
+    printf '%s\n' '#include "graph/ir/own.h"' 'void shoal_node(void);' 'void shoal_node(void) {}' >"$tree/src/graph/ir/node.c"
+    printf '%s\n' 'void shoal_node(void), shoal_plan(void);' 'void shoal_plan(void) { shoal_node(); }' \
+        >"$tree/src/graph/plan/plan.c"
+    printf '%s\n' '#include "math/pool.h"' >"$tree/nn/ops/add.c"
+}
+# `shows plan.h` of graph/plan is wrong as planted: no other room includes it. Taken out for all but one test.
+check_rooms() {
+    local shown=$1/src/layers.txt
+    [[ ${keep_shown:-} ]] || sed -i '/^layer graph\/plan/,/^layer tool/{/shows plan.h/d}' "$shown"
+    "${layers[@]}" "$1"
+}
+check_room_objects() {
+    local file
+    rm -rf "$scratch/build"
+    while read -r file; do
+        mkdir -p "$scratch/build/src/CMakeFiles/a.dir/$(dirname "$file")"
+        "${CC:-cc}" -c "-I$1/src" "$1/src/$file" -o "$scratch/build/src/CMakeFiles/a.dir/$file.o"
+    done < <(cd "$1/src" && find . -name '*.c')
+    sed -i '/^layer graph\/plan/,/^layer tool/{/shows plan.h/d}' "$1/src/layers.txt"
+    rm -r "$1/nn"
+    "${layers[@]}" "$1" "$scratch/build"
+}
+plant=plant_rooms
+plant_rooms
+accept check_rooms
+plant_rooms
+accept check_room_objects
+keep_shown=1 refuse 'graph/plan shows plan.h, which no other room includes' src/base/one.c '' check_rooms
+refuse 'src/graph/ir/node.c:4: graph/ir may not use graph/plan: "graph/plan/plan.h"' src/graph/ir/node.c \
+    '#include "graph/plan/plan.h"' check_rooms
+refuse 'graph/ir does not show "graph/ir/own.h" to other rooms' src/graph/plan/plan.c '#include "graph/ir/own.h"' check_rooms
+refuse 'graph does not show "graph/ir/node.h" to other layers' src/tool/tool.c '#include "graph/ir/node.h"' check_rooms
+refuse 'src/graph/loose.c: lies beside the rooms of src/graph' src/graph/loose.c '' check_rooms
+refuse 'layers.txt:11: graph/run cannot use base: a layer lists layers, and a room rooms' src/layers.txt \
+    $'layer graph/run\n    uses base' check_rooms
+refuse 'mesh is not a layer above this line' src/layers.txt 'layer mesh/ir' check_rooms
+refuse 'nn/math/pool.h:1: math may not use ops: "ops/add.c"' nn/math/pool.h '#include "ops/add.c"' check_rooms
+refuse '"add.c" is not a full path below nn/' nn/math/pool.h '#include "add.c"' check_rooms
+refuse 'src/graph/ir/node.c: graph/ir may not use graph/plan: graph/plan/plan has shoal_plan' src/graph/ir/node.c \
+    'void shoal_plan(void), shoal_f(void); void shoal_f(void) { shoal_plan(); }' check_room_objects
 plant=plant_tree
 
 plant_tree
