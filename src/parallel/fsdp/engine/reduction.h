@@ -3,31 +3,10 @@
 #ifndef PARALLEL_FSDP_ENGINE_REDUCTION_H
 #define PARALLEL_FSDP_ENGINE_REDUCTION_H
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "parallel/fsdp/engine/context.h"
-#include "parallel/fsdp/engine/factors.h"
-#include "shoal/work.h"
-
-/* A reduction in flight. */
-struct fsdp_reduction {
-    struct fsdp_unit *unit;
-    struct fsdp_block *buffer; /* holds what is reduced, and the results unless there is an `output` */
-    char *output;              /* output_bytes, for a hook that needs results in one piece; NULL: none */
-    shoal_work *work;          /* NULL: nothing to wait for */
-    struct fsdp_factors factors;
-    bool all_reduces;
-    bool is_all_reduce; /* the work is the all-reduce over replicas, or was started by the hook */
-    bool was_hooked;
-    char *staged; /* the input of a custom reduce-scatter; NULL: none */
-    size_t staged_bytes;
-    char *scattered; /* its result */
-    size_t scattered_bytes;
-    shoal_work *compared; /* a barrier beside a custom reduce-scatter; NULL: none in flight */
-    uint64_t n_gathers;   /* what fsdp_count_gathers returned when this reduction began */
-};
+#include "parallel/fsdp/engine/in_flight.h"
 
 /* Makes memory for the gradients of a backward pass: zeros, or what an earlier one left. Does it once for each pass. */
 shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit);

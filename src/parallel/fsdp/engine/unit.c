@@ -9,10 +9,10 @@
 #include "parallel/fsdp/engine/compare.h"
 #include "parallel/fsdp/engine/context.h"
 #include "parallel/fsdp/engine/gather.h"
+#include "parallel/fsdp/engine/in_flight.h"
 #include "parallel/fsdp/engine/marks.h"
 #include "parallel/fsdp/engine/memory.h"
 #include "parallel/fsdp/engine/param.h"
-#include "parallel/fsdp/engine/reduction.h"
 #include "tensor/dtype.h"
 
 void fsdp_note(struct fsdp_unit *unit, enum fsdp_event event)
