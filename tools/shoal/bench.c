@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal bench WHAT ...`: finds WHAT among the rows of benches.def and runs it. "all" runs every row. */
+#include "commands.h"
+#include "benches.h"
 #include "tool.h"
 
 #include <stdio.h>

@@ -3,12 +3,14 @@
 #include "bench_checkpoint.h"
 #include "bench_options.h"
 #include "bench_ranks.h"
+#include "benches.h"
 #include "tool.h"
 
 #include "shoal/version.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "shoal_nn/nn.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum {

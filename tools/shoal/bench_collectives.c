@@ -5,6 +5,7 @@
  */
 #include "bench_calls.h"
 #include "bench_ranks.h"
+#include "benches.h"
 #include "tool.h"
 
 #include "shoal/status.h"

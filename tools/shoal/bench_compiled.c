@@ -6,12 +6,14 @@
 #include "bench_compiled.h"
 #include "bench_options.h"
 #include "bench_ranks.h"
+#include "benches.h"
 #include "tool.h"
 
 #include "shoal/version.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -6,11 +6,13 @@
 #include "bench_fsdp.h"
 #include "bench_options.h"
 #include "bench_ranks.h"
+#include "benches.h"
 #include "tool.h"
 
 #include "shoal/version.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

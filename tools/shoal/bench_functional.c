@@ -12,6 +12,7 @@
  * of a batch divided by CALLS.
  */
 #include "bench_tensors.h"
+#include "benches.h"
 #include "tool.h"
 
 #include "base/clock.h"

@@ -8,6 +8,7 @@
 #include "bench_ops.h"
 #include "bench_options.h"
 #include "measure/measure.h"
+#include "benches.h"
 #include "tool.h"
 
 #include "base/clock.h"

@@ -13,6 +13,7 @@
 #include "bench_options.h"
 #include "measure/measure.h"
 #include "shoal_nn/nn.h"
+#include "benches.h"
 #include "tool.h"
 
 enum {

@@ -5,6 +5,7 @@
 
 #include "base/option_parse.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {

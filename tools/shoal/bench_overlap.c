@@ -11,6 +11,7 @@
  * all.
  */
 #include "bench_tensors.h"
+#include "benches.h"
 #include "tool.h"
 
 #include "base/clock.h"

@@ -5,6 +5,7 @@
  */
 #include "bench_options.h"
 #include "bench_passes.h"
+#include "benches.h"
 #include "tool.h"
 
 #include "base/clock.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal info --explain OP --ranks N --bytes B [--symmetric] [--transport T]`: which algorithm a call uses, and why. */
+#include "info.h"
 #include "tool.h"
 
 #include "base/option_parse.h"
@@ -28,17 +29,6 @@ struct question {
     bool is_symmetric;
     const struct transport *transport;
 };
-
-bool tool_find_collective(const char *name, enum collective_kind *kind_out)
-{
-    for (int i = 0; i < COLLECTIVE_COUNT; i++) {
-        if (strcmp(collective_rows[i].name, name) == 0) {
-            *kind_out = (enum collective_kind)i;
-            return true;
-        }
-    }
-    return false;
-}
 
 static int refuse_kind(const char *word)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal help`: the rows of commands.def. */
+#include "commands.h"
 #include "tool.h"
 
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal info`: what was built, what was found, every option with its value and where that came from. */
+#include "commands.h"
+#include "info.h"
 #include "tool.h"
 
 #include "bootstrap/environment.h"

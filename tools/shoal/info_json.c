@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal info --json`: the summary as one object. */
+#include "info.h"
 #include "tool.h"
 
 #include "bootstrap/environment.h"

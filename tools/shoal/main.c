@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Entry of the tool: finds the command among the rows of commands.def and runs it. */
+#include "commands.h"
 #include "tool.h"
 
-#include "shoal/log.h"
 #include "shoal/version.h"
 
 #include <stdio.h>
@@ -28,18 +28,6 @@ static int check_output(int exit_status)
         return exit_status == TOOL_DONE ? TOOL_FAILED : exit_status;
     }
     return exit_status;
-}
-
-static void tell(void *context, shoal_log_level level, const char *message)
-{
-    fprintf(stderr, "shoal: %s\n", message);
-}
-
-void tool_report_options(void)
-{
-    /* What is wrong is told once, to the first who listens; afterwards SHOAL_LOG decides again. */
-    shoal_log_set(tell, NULL, SHOAL_LOG_WARN);
-    shoal_log_set(NULL, NULL, SHOAL_LOG_WARN);
 }
 
 int main(int argc, char **argv)

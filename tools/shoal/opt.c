@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal opt FILE`: its command line, and the libraries it loads. What happens then is in opt_run.c. */
 #include "opt.h"
+#include "commands.h"
 #include "tool.h"
 
 #include "base/mem.h"

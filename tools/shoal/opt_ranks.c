@@ -14,6 +14,7 @@
 #include "shoal/scope.h"
 #include "shoal/world.h"
 
+#include <stdio.h>
 #include <stdint.h>
 #include <string.h>
 

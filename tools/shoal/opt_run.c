@@ -7,6 +7,7 @@
 #include "shoal/status.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define READ_BYTES ((size_t)65536)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal run -n N [--] PROGRAM ARGUMENTS`: its command line. run_job.c runs the ranks, for several hosts
    with run_remote.c. */
+#include "commands.h"
 #include "tool.h"
 
 #include "base/option_parse.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of the tool share. Exit status: 0 done, 1 failed, 2 called wrongly. */
+/* What the commands of the tool share. Exit status: 0 done, 1 failed, 2 called wrongly. */
 #ifndef TOOL_H
 #define TOOL_H
 
@@ -7,7 +7,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 enum {
     TOOL_DONE = 0,
@@ -23,35 +22,6 @@ enum {
 #else
 #define TOOL_COMPILER "unknown"
 #endif
-
-#define COMMAND(name, function, summary) int function(int argc, char **argv);
-#include "commands.def"
-#undef COMMAND
-
-#define BENCH(name, function, summary) int function(int argc, char **argv);
-#include "benches.def"
-#undef BENCH
-
-void tool_print_help(FILE *out);
-
-/* `shoal info --explain`. */
-int info_explain(int argc, char **argv);
-
-/* `shoal info --json`. */
-int info_json(int argc, char **argv);
-
-/* A transport that is built in, or a module. */
-struct info_transport {
-    const char *name;
-    const char *path;  /* the module's; NULL: built in */
-    const char *error; /* why the module cannot be used; NULL: it can */
-    const char *doc;   /* the last two only without an error */
-    unsigned interface;
-};
-
-/* Visits those that are built in, then all modules that are found, which are loaded. The exit status. */
-int info_visit_transports(void (*visit)(void *context, const struct info_transport *transport),
-                          void *context);
 
 /* A row of collectives.def by its name; false when there is none. */
 bool tool_find_collective(const char *name, enum collective_kind *kind_out);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal trace FILE`: its command line. */
 #include "trace.h"
+#include "commands.h"
 #include "tool.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

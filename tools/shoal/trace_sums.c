@@ -7,6 +7,7 @@
  */
 #include "trace.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct interval {

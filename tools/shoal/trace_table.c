@@ -2,6 +2,7 @@
 /* The tables: medians by rank, exposed communication by unit, and each step. */
 #include "trace.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal train`: trains a GPT on one rank or several. This file is its course; train_job.h names the others. */
 #include "run_job.h"
+#include "commands.h"
 #include "tool.h"
 #include "train_bind.h"
 #include "train_load.h"

@@ -5,6 +5,7 @@
 #include "transport/module.h"
 #include "transport/registry.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
