@@ -59,9 +59,6 @@ struct bench_checkpoint {
 /* One rank; for bench_ranks_run. */
 bool bench_checkpoint_run(const void *bench, struct measure_page *page, int rank);
 
-/* True when all is well; otherwise says what is not. */
-bool bench_checkpoint_check(int rank, shoal_status status, const char *what);
-
 /* Files (bench_checkpoint_files.c): what returns bool says why before it returns false -------------------------- */
 
 struct bench_checkpoint_files {

@@ -4,6 +4,7 @@
  * while steps run. The plain one and ours take turns in coming first. Everything that is loaded is compared.
  */
 #include "bench_checkpoint.h"
+#include "bench_ranks.h"
 #include "count_heap.h"
 
 #include "base/clock.h"
@@ -30,14 +31,6 @@ struct rounds {
     char ours[BENCH_CHECKPOINT_PATH + 8];
     char plain[BENCH_CHECKPOINT_PATH + 8];
 };
-
-bool bench_checkpoint_check(int rank, shoal_status status, const char *what)
-{
-    if (status != SHOAL_OK) {
-        fprintf(stderr, "shoal bench checkpoint: rank %d: %s: %s\n", rank, what, shoal_error_text());
-    }
-    return status == SHOAL_OK;
-}
 
 /* Values ------------------------------------------------------------------------------------------------- */
 
@@ -110,7 +103,7 @@ static bool make_items(struct rounds *rounds)
     for (size_t i = 0; i < BENCH_CHECKPOINT_TENSORS && status == SHOAL_OK; i++) {
         status = add_item(rounds, i, (int64_t)n_rows);
     }
-    return bench_checkpoint_check(rounds->rank, status, "items");
+    return bench_ranks_check("checkpoint", rounds->rank, status, "items");
 }
 
 static bool make_directory(const char *path)
@@ -139,15 +132,16 @@ static bool save(struct rounds *rounds)
 {
     shoal_checkpoint_options options = SHOAL_CHECKPOINT_OPTIONS_INIT;
     options.format = rounds->bench->format;
-    return bench_checkpoint_check(
-        rounds->rank, shoal_checkpoint_save(rounds->group, rounds->ours, rounds->items, &options), "a save");
+    return bench_ranks_check("checkpoint", rounds->rank,
+                             shoal_checkpoint_save(rounds->group, rounds->ours, rounds->items, &options),
+                             "a save");
 }
 
 static bool load(struct rounds *rounds)
 {
-    return bench_checkpoint_check(
-        rounds->rank, shoal_checkpoint_load(rounds->group, rounds->ours, rounds->items, NULL, NULL),
-        "a load");
+    return bench_ranks_check("checkpoint", rounds->rank,
+                             shoal_checkpoint_load(rounds->group, rounds->ours, rounds->items, NULL, NULL),
+                             "a load");
 }
 
 static bool save_plain(struct rounds *rounds)
@@ -270,7 +264,7 @@ static bool start(struct rounds *rounds, int round, shoal_checkpoint_saving **sa
     shoal_status status =
         shoal_checkpoint_save_start(rounds->group, rounds->ours, rounds->items, &options, saving_out);
     keep_time(rounds, BENCH_CHECKPOINT_START, round, clock_now_ns() - begin_ns);
-    return bench_checkpoint_check(rounds->rank, status, "starting a save");
+    return bench_ranks_check("checkpoint", rounds->rank, status, "starting a save");
 }
 
 static bool step_while_saving(struct rounds *rounds, int round)
@@ -283,8 +277,8 @@ static bool step_while_saving(struct rounds *rounds, int round)
     }
     memset(rounds->memory, 0, rounds->memory_bytes); /* as the program may: it has been copied */
     bool is_good = bench_checkpoint_steps_run(rounds->steps, saving, &step_ns, &n_steps);
-    is_good = bench_checkpoint_check(rounds->rank, shoal_checkpoint_save_wait(saving),
-                                     "a save in the background") &&
+    is_good = bench_ranks_check("checkpoint", rounds->rank, shoal_checkpoint_save_wait(saving),
+                                "a save in the background") &&
               is_good;
     keep_time(rounds, BENCH_CHECKPOINT_STEP_SAVING, round, step_ns);
     rounds->bench->found->n_steps_saving += rounds->rank == 0 && round >= 0 ? n_steps : 0;
@@ -344,12 +338,14 @@ bool bench_checkpoint_run(const void *context, struct measure_page *page, int ra
     struct rounds rounds = {.bench = bench, .page = page, .rank = rank};
     (void)snprintf(rounds.ours, sizeof rounds.ours, "%s/ours", bench->directory);
     (void)snprintf(rounds.plain, sizeof rounds.plain, "%s/plain", bench->directory);
-    bool is_good = bench_checkpoint_check(rank, count_heap_begin(), "counting memory") &&
-                   bench_checkpoint_check(rank, shoal_world_open(&options, &world), "opening the world");
+    bool is_good =
+        bench_ranks_check("checkpoint", rank, count_heap_begin(), "counting memory") &&
+        bench_ranks_check("checkpoint", rank, shoal_world_open(&options, &world), "opening the world");
     if (is_good) {
         rounds.group = shoal_world_group(world);
         is_good = run_rounds(&rounds);
-        is_good = bench_checkpoint_check(rank, shoal_world_close(world), "closing the world") && is_good;
+        is_good =
+            bench_ranks_check("checkpoint", rank, shoal_world_close(world), "closing the world") && is_good;
     }
     if (!is_good) {
         measure_page_fail(page);

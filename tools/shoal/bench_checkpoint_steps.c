@@ -5,6 +5,7 @@
  * of the save.
  */
 #include "bench_checkpoint.h"
+#include "bench_ranks.h"
 
 #include "base/clock.h"
 #include "shoal_nn/nn.h"
@@ -72,13 +73,13 @@ static bool multiply(struct bench_checkpoint_steps *steps, int n_products)
         status = shoal_nn_sgemm(false, false, WIDTH, WIDTH, WIDTH, steps->matrices[0], steps->matrices[1],
                                 false, steps->matrices[2]);
     }
-    return bench_checkpoint_check(steps->rank, status, "a matrix product");
+    return bench_ranks_check("checkpoint", steps->rank, status, "a matrix product");
 }
 
 /* How many products a step has: rank 0 says it, while all multiply. */
 static bool calibrate(struct bench_checkpoint_steps *steps)
 {
-    if (!bench_checkpoint_check(steps->rank, shoal_nn_set_threads(1), "threads of the BLAS") ||
+    if (!bench_ranks_check("checkpoint", steps->rank, shoal_nn_set_threads(1), "threads of the BLAS") ||
         !multiply(steps, 1) || !measure_page_meet(steps->page, steps->rank)) {
         return false;
     }
@@ -121,7 +122,7 @@ static bool run_step(struct bench_checkpoint_steps *steps, bool is_done, int *n_
     shoal_status status = shoal_group_all_reduce(steps->group, steps->gradients, steps->gradients,
                                                  N_GRADIENTS, SHOAL_F32, SHOAL_SUM);
     *n_done_out = (int)steps->gradients[0];
-    return bench_checkpoint_check(steps->rank, status, "all_reduce");
+    return bench_ranks_check("checkpoint", steps->rank, status, "all_reduce");
 }
 
 static int compare_times(const void *left, const void *right)

@@ -109,7 +109,4 @@ bool bench_compiled_run_memory(const void *bench, struct measure_page *page, int
 bool bench_compiled_run_rank(const struct bench_compiled *bench, struct measure_page *page, int rank,
                              bool (*run)(void *context, shoal_world *world), void *context);
 
-/* True when all is well; otherwise says what is not. */
-bool bench_compiled_check(int rank, shoal_status status, const char *what);
-
 #endif

@@ -4,6 +4,7 @@
  * count_heap.h; shared memory is read from /proc.
  */
 #include "bench_compiled.h"
+#include "bench_ranks.h"
 #include "count_heap.h"
 
 #include "shoal/scope.h"
@@ -17,21 +18,13 @@ enum {
 
 /* Ranks -------------------------------------------------------------------------------------------------- */
 
-bool bench_compiled_check(int rank, shoal_status status, const char *what)
-{
-    if (status != SHOAL_OK) {
-        fprintf(stderr, "shoal bench compiled: rank %d: %s: %s\n", rank, what, shoal_error_text());
-    }
-    return status == SHOAL_OK;
-}
-
 static bool find_blas(const struct bench_compiled *bench, int rank)
 {
     struct bench_compiled_found *found = bench->found;
     shoal_nn_blas info = {.struct_size = sizeof(info)};
-    if (!bench_compiled_check(rank, shoal_nn_set_threads(bench->work.n_blas_threads),
-                              "threads of the BLAS") ||
-        !bench_compiled_check(rank, shoal_nn_blas_info(&info), "loading the BLAS")) {
+    if (!bench_ranks_check("compiled", rank, shoal_nn_set_threads(bench->work.n_blas_threads),
+                           "threads of the BLAS") ||
+        !bench_ranks_check("compiled", rank, shoal_nn_blas_info(&info), "loading the BLAS")) {
         return false;
     }
     if (rank == 0) {
@@ -44,11 +37,12 @@ static bool find_blas(const struct bench_compiled *bench, int rank)
 static bool run_in_world(const struct bench_compiled *bench, int rank, shoal_world *world,
                          bool (*run)(void *context, shoal_world *world), void *context)
 {
-    if (!find_blas(bench, rank) || !bench_compiled_check(rank, shoal_scope_begin(), "opening a scope")) {
+    if (!find_blas(bench, rank) ||
+        !bench_ranks_check("compiled", rank, shoal_scope_begin(), "opening a scope")) {
         return false;
     }
     bool is_good = run(context, world);
-    return bench_compiled_check(rank, shoal_scope_end(), "closing the scope") && is_good;
+    return bench_ranks_check("compiled", rank, shoal_scope_end(), "closing the scope") && is_good;
 }
 
 bool bench_compiled_run_rank(const struct bench_compiled *bench, struct measure_page *page, int rank,
@@ -61,11 +55,13 @@ bool bench_compiled_run_rank(const struct bench_compiled *bench, struct measure_
         .rank = rank,
         .key = bench->key,
     };
-    bool is_good = bench_compiled_check(rank, count_heap_begin(), "counting memory") &&
-                   bench_compiled_check(rank, shoal_world_open(&options, &world), "opening the world");
+    bool is_good =
+        bench_ranks_check("compiled", rank, count_heap_begin(), "counting memory") &&
+        bench_ranks_check("compiled", rank, shoal_world_open(&options, &world), "opening the world");
     if (is_good) {
         is_good = run_in_world(bench, rank, world, run, context);
-        is_good = bench_compiled_check(rank, shoal_world_close(world), "closing the world") && is_good;
+        is_good =
+            bench_ranks_check("compiled", rank, shoal_world_close(world), "closing the world") && is_good;
     }
     if (!is_good) {
         measure_page_fail(page);
@@ -101,8 +97,8 @@ static bool run_training(void *context, shoal_world *world)
     const struct bench_compiled *bench = training->bench;
     struct bench_compiled_net net = {.root = NULL};
     shoal_status status = bench_compiled_make(bench, bench->kind, world, &net);
-    bool is_good = bench_compiled_check(training->rank, status, "making a network") &&
-                   bench_compiled_check(training->rank, train(training, &net), "a step");
+    bool is_good = bench_ranks_check("compiled", training->rank, status, "making a network") &&
+                   bench_ranks_check("compiled", training->rank, train(training, &net), "a step");
     /* When all have made their last step, and nobody has freed anything. */
     if (is_good && measure_page_meet(training->page, training->rank)) {
         struct bench_compiled_found *found = bench->found;

@@ -5,6 +5,7 @@
  * make the same small update.
  */
 #include "bench_compiled.h"
+#include "bench_ranks.h"
 #include "count_heap.h"
 #include "count_malloc.h"
 
@@ -34,7 +35,7 @@ struct rounds {
 
 static bool check(const struct rounds *rounds, shoal_status status, const char *what)
 {
-    return bench_compiled_check(rounds->rank, status, what);
+    return bench_ranks_check("compiled", rounds->rank, status, what);
 }
 
 /* Comparing ---------------------------------------------------------------------------------------------- */

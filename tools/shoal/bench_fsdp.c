@@ -39,14 +39,6 @@ struct report {
     uint64_t n_wrong;
 };
 
-bool bench_fsdp_check(int rank, shoal_status status, const char *what)
-{
-    if (status != SHOAL_OK) {
-        fprintf(stderr, "shoal bench fsdp: rank %d: %s: %s\n", rank, what, shoal_error_text());
-    }
-    return status == SHOAL_OK;
-}
-
 size_t bench_fsdp_count_params(const struct bench_fsdp_work *work)
 {
     size_t width = (size_t)work->width;

@@ -79,7 +79,4 @@ size_t bench_fsdp_find_segments(const char *name, struct bench_fsdp_segment *seg
 /* Processor time of the lanes' threads of this process so far; 0 where the kernel does not count it. */
 int64_t bench_fsdp_lanes_ns(void);
 
-/* True when all is well; otherwise says what is not. */
-bool bench_fsdp_check(int rank, shoal_status status, const char *what);
-
 #endif

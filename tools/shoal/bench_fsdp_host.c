@@ -5,6 +5,7 @@
  * compared. All ranks have the same input, so the average of their gradients is the gradient of one rank.
  */
 #include "bench_fsdp.h"
+#include "bench_ranks.h"
 
 #include "base/clock.h"
 #include "shoal/autograd.h"
@@ -41,7 +42,7 @@ struct host {
 
 static bool check(const struct host *host, shoal_status status, const char *what)
 {
-    return bench_fsdp_check(host->rank, status, what);
+    return bench_ranks_check("fsdp", host->rank, status, what);
 }
 
 /* Making ------------------------------------------------------------------------------------------------- */

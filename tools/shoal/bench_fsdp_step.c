@@ -6,6 +6,7 @@
  * by bit.
  */
 #include "bench_fsdp.h"
+#include "bench_ranks.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -62,7 +63,7 @@ static size_t count(const struct matrix *matrix)
 
 static bool check(const struct network *network, shoal_status status, const char *what)
 {
-    return bench_fsdp_check(network->rank, status, what);
+    return bench_ranks_check("fsdp", network->rank, status, what);
 }
 
 /* Numbers between -1 and 1 that depend on nothing but the seed. */

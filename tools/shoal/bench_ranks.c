@@ -153,3 +153,11 @@ double bench_ranks_median_ns(struct measure_page *page, int n_ranks, size_t firs
     free(longest);
     return median_ns;
 }
+
+bool bench_ranks_check(const char *bench, int rank, shoal_status status, const char *what)
+{
+    if (status != SHOAL_OK) {
+        fprintf(stderr, "shoal bench %s: rank %d: %s: %s\n", bench, rank, what, shoal_error_text());
+    }
+    return status == SHOAL_OK;
+}

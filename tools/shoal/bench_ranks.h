@@ -4,6 +4,7 @@
 #define BENCH_RANKS_H
 
 #include "measure/measure.h"
+#include "shoal/status.h"
 
 struct bench_ranks {
     int n_ranks;
@@ -22,5 +23,8 @@ bool bench_ranks_run(const struct bench_ranks *ranks);
 /* Of times `first`, `first + 1`, ... on the page: the median of the longest of any rank; -1 when there is no memory to
    sort in. */
 double bench_ranks_median_ns(struct measure_page *page, int n_ranks, size_t first, size_t n_times);
+
+/* True when a call of a rank went well; otherwise says what did not. */
+bool bench_ranks_check(const char *bench, int rank, shoal_status status, const char *what);
 
 #endif
