@@ -241,7 +241,7 @@ sub check_include {
     return if !$uses{$from} || $included =~ m{^shoal/};
     my $exception = find_exception('includes', $file, $included);
     if ($included !~ m{/} || !$uses{$to}) {
-        return if $tree ne 'src' && !-e "$tree/$included" && (-e "src/$included" || -e "include/$included" || -e $included);
+        return if $tree ne 'src' && !-e "$tree/$included" && grep { -e "$_/$included" } qw(src include bench);
         report("$path:$line: \"$included\" is not a full path below $tree/") if !is_excused($exception);
         return;
     }
