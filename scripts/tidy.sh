@@ -37,7 +37,7 @@ fi
 
 # Some files have flags that only gcc knows.
 # The files that define what tidy_facts.h redefines cannot be read behind it.
-printf '%s\n' "${files[@]}" | grep -vx -e src/base/error.c -e src/checkpoint/path.c | xargs -r -P "$(nproc)" -n 4 \
+printf '%s\n' "${files[@]}" | grep -vx -e src/base/error.c -e src/checkpoint/io/path.c | xargs -r -P "$(nproc)" -n 4 \
     clang-tidy-14 --quiet -p build/dev --warnings-as-errors='*' \
     --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=max-nodes=$n_nodes \
     --extra-arg=-Wno-ignored-optimization-argument --extra-arg=-include --extra-arg="$PWD/scripts/tidy_facts.h" 2>&1 |

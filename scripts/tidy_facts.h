@@ -7,7 +7,7 @@
  */
 #include "../src/base/error.h"
 #include "../src/base/hash.h"
-#include "../src/checkpoint/path.h"
+#include "../src/checkpoint/io/path.h"
 
 #define error_set(status, ...) ((void)error_set((status), __VA_ARGS__), (status))
 #define error_prefix(status, ...) ((void)error_prefix((status), __VA_ARGS__), (status))

@@ -96,7 +96,7 @@ static size_t count_value_bytes(const shoal_value *value)
     return (bytes + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
 }
 
-/* Every group begins with this (comm/group.h). */
+/* Every group begins with this (comm/group/group.h). */
 static struct closable *group_closable(const shoal_value *value)
 {
     return (struct closable *)value->as.group;

@@ -84,7 +84,7 @@ void launch_say_number(struct launch *launch, int64_t number);
 void launch_say_numbers(struct launch *launch, const int64_t *numbers, size_t n);
 
 /* Starts the raw collective, with the details that were added, into launch->work. `call` is as for collectives_start
-   (comm/collectives.h). */
+   (comm/call/collectives.h). */
 shoal_status launch_start(struct launch *launch, enum launch_family family, struct collective *call);
 shoal_status launch_start_list(struct launch *launch, enum launch_family family, struct collective *call,
                                const shoal_part *parts, size_t n_parts);

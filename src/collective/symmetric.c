@@ -7,7 +7,7 @@
 #include "collective/arguments.h"
 #include "collective/launch.h"
 #include "collective/rows.h"
-#include "comm/handles.h"
+#include "comm/lane/handles.h"
 #include "op/operand.h"
 #include "shoal/collective.h"
 #include "shoal/window.h"

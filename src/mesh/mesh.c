@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
-#include "comm/handles.h"
+#include "comm/lane/handles.h"
 #include "device/device.h"
 
 int mesh_position(const struct mesh_family *family)

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "mesh/layout.h"
-#include "comm/owned.h"
+#include "comm/group/owned.h"
 #include "shoal/mesh.h"
 
 struct mesh_dim {

@@ -52,10 +52,10 @@ struct storage {
     _Atomic uint64_t version;
     /* Set by autograd when an in-place op gave a tensor of this storage a history: other views must not bypass it. */
     _Atomic bool has_history;
-    bool is_of_traced;   /* made over memory while calls were traced: a captured step has it as a constant */
-    bool is_lent;        /* the lender will overwrite the memory (graph/plan_outputs.c): storage_own_memory */
-    bool is_handed_over; /* by shoal_from_memory with a deleter: nobody else uses the memory */
-    char *name;          /* for error texts; NULL: none */
+    bool is_of_traced; /* made over memory while calls were traced: a captured step has it as a constant */
+    bool is_lent; /* the lender will overwrite the memory (graph/run/plan_outputs.c): storage_own_memory */
+    bool is_handed_over;           /* by shoal_from_memory with a deleter: nobody else uses the memory */
+    char *name;                    /* for error texts; NULL: none */
     const char *read_only;         /* why it must not be written, for error texts; NULL: it may be written */
     _Atomic size_t alignment_mask; /* bits of the address that must be 0 for views of other dtypes */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a transport offers for point to point: a stream of messages per (source, destination, tag). comm/p2p_engine.c
+ * What a transport offers for point to point: a stream of messages per (source, destination, tag). comm/p2p/engine.c
  * puts and takes messages, waits, and keeps deadlines; the transport moves bytes: docs/design/p2p.md.
  *
  * One thread at a time calls the functions of a group's streams, except those that may be called from any thread, as

@@ -6,7 +6,7 @@
  * point), memory (symmetric memory, windows) and a table of algorithms are optional: where one is NULL, the layers
  * above use a general way, or refuse the call with a reason.
  *
- * The lane (comm/lane.c) calls a channel like this, and no other way:
+ * The lane (comm/lane/lane.c) calls a channel like this, and no other way:
  *   post     under the lane's lock, in the order of sequences, while every earlier collective of the channel was
  *            posted too. Never blocks; false means "run it instead". A transport may post only what ends without its
  *            caller: peers that have posted the same must be able to finish although this rank never calls again.

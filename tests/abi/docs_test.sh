@@ -31,7 +31,7 @@ my %is_added = map { ("SHOAL_$_" => 1) } map { slurp($_) =~ /^\+OPTION\((\w+)/mg
 $is_word{"SHOAL_TRANSPORT_$_"} = 1 for map { slurp($_) =~ /->variable\("(\w+)"\)/g } glob 'src/transport/*/*.c';
 my $tree = join "\n", map { "/$_" } sort keys %exists;
 
-# A file or folder, by its path or the end of it ("comm/lane.c"). [ch], {a,b} and * are patterns.
+# A file or folder, by its path or the end of it ("comm/lane/lane.c"). [ch], {a,b} and * are patterns.
 sub is_there {
     my ($name) = @_;
     my $pattern = quotemeta $name;
@@ -49,11 +49,11 @@ sub places {
 # Commands of the tool, each with the options that its sources have as strings; targets of make; options of scripts.
 sub options_of { return map { $_ => 1 } map { slurp($_) =~ s{/\*.*?\*/}{}gsr =~ /"(--[a-z][a-z-]*)/g } @_; }
 my %target = map { $_ => 1 } map { split } slurp("Makefile") =~ /^([a-z][a-z -]*):/mg;
-my %bench = map { $_ => 1 } "all", slurp('tools/shoal/benches.def') =~ /^BENCH\((\w+)/mg;
+my %bench = map { $_ => 1 } "all", slurp('tools/shoal/bench/benches.def') =~ /^BENCH\((\w+)/mg;
 my %options;
-my %beside = (bench => 'bench/measure/*.c', info => 'tools/shoal/explain.c'); # sources with other names
-for my $command (slurp('tools/shoal/commands.def') =~ /^COMMAND\((\w+)/mg) {
-    $options{$command} = {'--help' => 1, options_of(glob("tools/shoal/{$command,${command}_*}.c"),
+my %beside = (bench => 'bench/measure/*.c', help => 'tools/shoal/help.c'); # sources in other folders
+for my $command (slurp('tools/shoal/common/commands.def') =~ /^COMMAND\((\w+)/mg) {
+    $options{$command} = {'--help' => 1, options_of(glob("tools/shoal/$command/*.c"),
                                                         map { glob } grep { defined } $beside{$command})};
 }
 my %any_option = map { %$_ } values %options;
@@ -142,7 +142,7 @@ for my $mistake ('shoal_nothing', '`shoal_group_free`', 'SHOAL_NOTHING', '`src/c
     die "not found: $mistake\n" if !@found;
 }
 @found = ();
-look_at('a page', '`shoal_group_close`, `SHOAL_TIMEOUT`, `comm/lane.[ch]`, `src/`, [page](README.md#status), '
+look_at('a page', '`shoal_group_close`, `SHOAL_TIMEOUT`, `comm/lane/lane.[ch]`, `src/`, [page](README.md#status), '
     . '`make test`, `shoal run -n 2 ./program --its-own`, `cmake --preset dev`');
 die "wrongly found: @found\n" if @found;
 

@@ -104,8 +104,8 @@ for patch in "$source"/tests/extending/*.patch; do
 done
 mapfile -t touched < <(sed -n 's|^+++ b/\(.*\.c\)$|\1|p' "$source"/tests/extending/*.patch | sort -u)
 cc -std=c11 -D_GNU_SOURCE -fsyntax-only -Wall -Wextra -Wno-unused-parameter -Wswitch-enum -Wmissing-prototypes -Werror \
-    -Iinclude -Isrc -Itests "${touched[@]}" src/base/options.c src/bootstrap/environment.c src/device/device.c src/graph/passes.c \
-    src/transport/collective.c src/transport/shm/algorithm.c src/comm/descriptor.c tests/conformance/ops_test.c \
+    -Iinclude -Isrc -Itests "${touched[@]}" src/base/options.c src/bootstrap/meet/environment.c src/device/device.c src/graph/passes/passes.c \
+    src/transport/collective.c src/transport/shm/algorithm.c src/comm/call/descriptor.c tests/conformance/ops_test.c \
     tests/unit/autograd/gradients_test.c || failed=true
 
 if $failed; then

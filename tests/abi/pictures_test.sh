@@ -13,7 +13,7 @@ done
 # The picture of the layers has all of them.
 while read -r layer; do
     grep -qE "(^box |\| )$layer( /|:)" docs/pictures/layers.txt || { echo "layers.txt has no box for $layer" && exit 1; }
-done < <(sed -n 's/^layer //p' src/layers.txt)
+done < <(sed -n 's/^layer \([a-z]*\)$/\1/p' src/layers.txt)
 
 # A change that was not drawn is found.
 scratch=$(mktemp -d)

@@ -143,7 +143,7 @@ says out "# after: all_reduce 3, bytes 4194304"
 # The list of shoal_compile, alone and within others.
 expect 0 --passes=default "$step"
 cp "$scratch/out" "$scratch/default"
-default=$(sed -nE 's/^#define DEFAULT_PASSES "(.*)"/\1/p' "$SHOAL_TEST_SOURCE_DIR/src/graph/compile.c")
+default=$(sed -nE 's/^#define DEFAULT_PASSES "(.*)"/\1/p' "$SHOAL_TEST_SOURCE_DIR/src/graph/compile/compile.c")
 expect 0 "--passes=$default" "$step"
 same out default
 expect 0 --passes=fuse_ddp_communication,default,dedupe_waits --print-after=dedupe_waits,fuse_ddp_communication "$step"
@@ -311,7 +311,7 @@ says err "dot_prefix"
 expect 0 --list
 while IFS= read -r name; do
     grep -qE "^$name +[A-Za-z]" "$scratch/out" || { echo "--list has no $name" && failed=true; }
-done < <(sed -nE 's/^PASS\(([a-z_0-9]+),.*/\1/p' "$SHOAL_TEST_SOURCE_DIR/src/graph/passes.def")
+done < <(sed -nE 's/^PASS\(([a-z_0-9]+),.*/\1/p' "$SHOAL_TEST_SOURCE_DIR/src/graph/passes/passes.def")
 says_not out test_drop_negs
 expect 0 --list "--load=$library"
 says out "Drops negs in pairs."

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Collectives by descriptor. Which fields a kind uses comes from the library's table (comm/descriptor.def): every field that
+ * Collectives by descriptor. Which fields a kind uses comes from the library's table (comm/call/descriptor.def): every field that
  * a kind does not use is refused by name, and what is refused moves nothing. Then what only descriptors can say: lists of
  * blocks that lie anywhere, and deadlines of a call's own. Values of all forms are in collectives_sweep_test.c.
  */
@@ -20,7 +20,7 @@ enum {
 
 enum field_id {
 #define FIELD(name, type) FIELD_##name,
-#include "comm/descriptor.def"
+#include "comm/call/descriptor.def"
 #undef FIELD
     FIELD_COUNT
 };
@@ -33,7 +33,7 @@ static const struct kind_row {
     unsigned fields;
 } kinds[] = {
 #define DESCRIPTOR(name_, text, collective, fields_) {SHOAL_KIND_##name_, text, fields_},
-#include "comm/descriptor.def"
+#include "comm/call/descriptor.def"
 #undef DESCRIPTOR
 };
 
@@ -45,7 +45,7 @@ _Static_assert(N_KINDS == SHOAL_KIND_COUNT - 1, "every kind has a row");
 
 static const char *const field_names[FIELD_COUNT] = {
 #define FIELD(name, type) [FIELD_##name] = #name,
-#include "comm/descriptor.def"
+#include "comm/call/descriptor.def"
 #undef FIELD
 };
 

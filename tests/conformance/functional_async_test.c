@@ -9,8 +9,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "comm/work.h"
-#include "comm/world.h"
+#include "comm/lane/work.h"
+#include "comm/group/world.h"
 #include "fixtures/groups.h"
 #include "fixtures/functional_calls.h"
 #include "harness/harness.h"

@@ -5,8 +5,8 @@
  */
 #include <stdatomic.h>
 
-#include "comm/work.h"
-#include "comm/world.h"
+#include "comm/lane/work.h"
+#include "comm/group/world.h"
 #include "fixtures/functional.h"
 #include "harness/test.h"
 

@@ -18,15 +18,15 @@ static bool draw_nonce(void *bytes, size_t n_bytes)
     return true;
 }
 #define os_random draw_nonce
-#include "bootstrap/hello.c"
+#include "bootstrap/net/hello.c"
 #undef os_random
-#include "bootstrap/rendezvous.c"
+#include "bootstrap/meet/rendezvous.c"
 
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "bootstrap/address.h"
-#include "bootstrap/liveness.h"
+#include "bootstrap/net/address.h"
+#include "bootstrap/alive/liveness.h"
 #include "fuzz/fuzz.h"
 #include "fuzz/records.h"
 #include "harness/test.h"

@@ -7,15 +7,15 @@
  * The server's thread is this one: each record is one piece of what a client sends, and the server takes its turns after
  * it. Seeds are what ranks say in start-ups that succeed, and in others (SHOAL_FUZZ_CAPTURE=FOLDER).
  */
-#include "bootstrap/server.c"
+#include "bootstrap/server/server.c"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "bootstrap/hello.h"
-#include "bootstrap/request.h"
-#include "bootstrap/watch.h"
+#include "bootstrap/net/hello.h"
+#include "bootstrap/net/request.h"
+#include "bootstrap/alive/watch.h"
 #include "fuzz/fuzz.h"
 #include "fuzz/records.h"
 #include "harness/test.h"
@@ -298,7 +298,7 @@ static void write_meeting(void)
 static void write_store(void)
 {
 #define REQUEST(name, function, fields, doc) say_fields(2, REQUEST_##name, fields, 8, "name 1", "value");
-#include "bootstrap/requests.def"
+#include "bootstrap/net/requests.def"
 #undef REQUEST
     say_fields(0, REQUEST_GET, "ns", INT64_MAX, "later", "");
     say_fields(1, REQUEST_WAIT, "nss", 1000000, "later", "never");

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "fuzz/fuzz.h"
-#include "trace.h"
+#include "trace/trace.h"
 
 static const char *const words[] = {
     "\"ph\":\"X\"",

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What ranks on other hosts say on the connections of a watch (bootstrap/watch.h), changed at random: heartbeats, deaths,
+ * What ranks on other hosts say on the connections of a watch (bootstrap/alive/watch.h), changed at random: heartbeats, deaths,
  * failures. The watch must read nothing that it may not, lose neither memory nor descriptors, and what it passes on must be
  * a status and two strings. The watch's thread is this one.
  */
-#include "bootstrap/watch.c"
+#include "bootstrap/alive/watch.c"
 
 #include <sys/socket.h>
 

@@ -18,8 +18,8 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
-#include "checkpoint/directory.h"
-#include "checkpoint/path.h"
+#include "checkpoint/index/directory.h"
+#include "checkpoint/io/path.h"
 #include "fixtures/file_faults.h"
 #include "fixtures/saved_state.h"
 #include "shoal/checkpoint.h"

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/groups.h"
-#include "comm/handles.h"
+#include "comm/group/groups.h"
+#include "comm/lane/handles.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "comm/group.h"
+#include "comm/group/group.h"
 #include "fixtures/rank_world.h"
 #include "shoal/shoal.h"
 

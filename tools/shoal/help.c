@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal help`: the rows of commands.def. */
-#include "commands.h"
-#include "tool.h"
+#include "common/commands.h"
+#include "common/tool.h"
 
 #include <stdio.h>
 
@@ -11,13 +11,13 @@ void tool_print_help(FILE *out)
                  "       shoal --help | --version\n"
                  "\n");
 #define COMMAND(name, function, summary) fprintf(out, "  %-8s %s\n", #name, summary);
-#include "commands.def"
+#include "common/commands.def"
 #undef COMMAND
 }
 
 static const struct tool_choice commands[] = {
 #define COMMAND(name_, function, summary_) {.name = #name_, .run = function, .summary = summary_},
-#include "commands.def"
+#include "common/commands.def"
 #undef COMMAND
 };
 

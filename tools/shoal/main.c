@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Entry of the tool: finds the command among the rows of commands.def and runs it. */
-#include "commands.h"
-#include "tool.h"
+#include "common/commands.h"
+#include "common/tool.h"
 
 #include "shoal/version.h"
 
@@ -10,7 +10,7 @@
 
 static const struct tool_choice commands[] = {
 #define COMMAND(name_, function, summary_) {.name = #name_, .run = function, .summary = summary_},
-#include "commands.def"
+#include "common/commands.def"
 #undef COMMAND
     /* Not commands, but named like ones when the user mistypes them. */
     {.name = "--help", .run = command_help},

@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "comm/collectives.h"
-#include "comm/handles.h"
+#include "comm/call/collectives.h"
+#include "comm/lane/handles.h"
 #include "parallel/ddp/block.h"
 
 /* Of the names of parameters in an error, with the 0 at the end. */

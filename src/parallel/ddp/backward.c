@@ -8,7 +8,7 @@
 #include "autograd/leaf.h"
 #include "base/error.h"
 #include "base/try.h"
-#include "comm/handles.h"
+#include "comm/lane/handles.h"
 #include "op/tracer.h"
 #include "parallel/ddp/block.h"
 #include "parallel/ddp/capture.h"

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "comm/handles.h"
+#include "comm/lane/handles.h"
 #include "kernel/kernel.h"
 #include "parallel/ddp/order.h"
 #include "shoal/work.h"

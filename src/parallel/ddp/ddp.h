@@ -27,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/owned.h"
+#include "comm/group/owned.h"
 #include "parallel/ddp/gradient.h"
 #include "parallel/ddp/plan.h"
 #include "parallel/forwards.h"

@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "comm/collectives.h"
-#include "comm/handles.h"
-#include "comm/owned.h"
+#include "comm/call/collectives.h"
+#include "comm/lane/handles.h"
+#include "comm/group/owned.h"
 #include "shoal/work.h"
 
 /* How often a rank that waits for the others checks whether one of them has given up. */

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/try.h"
-#include "comm/collectives.h"
+#include "comm/call/collectives.h"
 #include "op/operand.h"
 #include "parallel/ddp/agree.h"
 #include "tensor/tensor.h"

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/struct_size.h"
 #include "base/try.h"
-#include "comm/collectives.h"
+#include "comm/call/collectives.h"
 #include "op/operand.h"
 #include "parallel/claim.h"
 #include "parallel/ddp/agree.h"

@@ -4,7 +4,7 @@
  * pass begins, and shared by all at the end of the first synchronized one. A rank that cannot have it is an error on
  * all ranks, and the next backward pass works.
  */
-#include "comm/handles.h"
+#include "comm/lane/handles.h"
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/agree.h"
 #include "shoal/compile.h"

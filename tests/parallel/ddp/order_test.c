@@ -4,7 +4,7 @@
  * two backward passes in different order are told, before anything is added up that does not belong together.
  */
 #include "base/clock.h"
-#include "comm/handles.h"
+#include "comm/lane/handles.h"
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/ddp.h"
 #include "parallel/ddp/order.h"

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
-#include "parallel/fsdp/engine/handle.h"
+#include "parallel/fsdp/engine/state/handle.h"
 
 #define CHECK_GONE(call, words)                \
     do {                                       \

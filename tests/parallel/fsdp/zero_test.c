@@ -6,8 +6,8 @@
  */
 #include "fixtures/fsdp_model.h"
 #include "harness/harness.h"
-#include "parallel/fsdp/engine/context.h"
-#include "parallel/fsdp/engine/handle.h"
+#include "parallel/fsdp/engine/state/context.h"
+#include "parallel/fsdp/engine/state/handle.h"
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof(array)[0]))
 #define SHAPE(...) ((const int64_t[]){__VA_ARGS__})

@@ -4,7 +4,7 @@
  * by name, and that modules, units, lanes and memory are as they were when it fails.
  */
 #include "fixtures/sharded_model.h"
-#include "graph/graph.h"
+#include "graph/ir/graph.h"
 
 static const struct setting plain = {.name = "as it is"};
 

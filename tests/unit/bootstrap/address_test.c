@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Addresses: texts to bytes and back, what is no address, and which one of this machine is taken. */
-#include "bootstrap/address.h"
+#include "bootstrap/net/address.h"
 
 #include <string.h>
 
 #include "base/clock.h"
-#include "bootstrap/lookup.h"
+#include "bootstrap/net/lookup.h"
 #include "harness/test.h"
 
 static int64_t deadline(void)

@@ -4,7 +4,7 @@
  * reading it gives a place that makes sense or an error that names a variable of the family that counts; ranks of
  * one job agree on the key, and jobs that differ in what makes the key do not.
  */
-#include "bootstrap/environment.h"
+#include "bootstrap/meet/environment.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Launchers by their variables: every family, whole and in part; numbers that are none; several hosts. */
-#include "bootstrap/environment.h"
+#include "bootstrap/meet/environment.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bootstrap/card.h"
-#include "bootstrap/liveness.h"
-#include "bootstrap/request.h"
-#include "bootstrap/server.h"
+#include "bootstrap/net/card.h"
+#include "bootstrap/alive/liveness.h"
+#include "bootstrap/net/request.h"
+#include "bootstrap/server/server.h"
 #include "harness/test.h"
 
 enum {

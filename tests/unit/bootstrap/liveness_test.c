@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "bootstrap/liveness.h"
-#include "comm/world.h"
+#include "bootstrap/alive/liveness.h"
+#include "comm/group/world.h"
 #include "fixtures/rank_world.h"
 #include "fixtures/world_segment.h"
 #include "harness/test.h"

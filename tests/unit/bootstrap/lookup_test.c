@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Names of hosts: a resolver that does not answer holds up nobody beyond the deadline, nor the opening of a world. */
-#include "bootstrap/lookup.h"
+#include "bootstrap/net/lookup.h"
 
 #include <dirent.h>
 #include <netdb.h>

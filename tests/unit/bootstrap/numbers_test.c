@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Numbers that ranks agree on, and names of segments that are dropped together: what closing a group stands on. */
-#include "bootstrap/numbers.h"
+#include "bootstrap/server/numbers.h"
 
 #include <string.h>
 
 #include "base/clock.h"
-#include "bootstrap/client.h"
-#include "comm/world.h"
+#include "bootstrap/server/client.h"
+#include "comm/group/world.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Proofs of a secret: the hash is SipHash-2-4, and nothing that differs gives the same proof. */
-#include "bootstrap/proof.h"
+#include "bootstrap/net/proof.h"
 
 #include <string.h>
 

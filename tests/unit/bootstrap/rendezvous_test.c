@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A rank at start-up whose rank 0 does not do what Shoal does: it must return, and say why. */
-#include "bootstrap/rendezvous.h"
+#include "bootstrap/meet/rendezvous.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
-#include "bootstrap/request.h"
+#include "bootstrap/net/request.h"
 #include "harness/test.h"
 
 enum {

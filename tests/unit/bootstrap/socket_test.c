@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Connecting to sockets of this host: nobody there, somebody there, and too many in line. */
-#include "bootstrap/socket.h"
+#include "bootstrap/net/socket.h"
 
 #include <stdio.h>
 #include <sys/socket.h>

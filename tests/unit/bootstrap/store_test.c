@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bootstrap/answers.h"
-#include "bootstrap/client.h"
-#include "bootstrap/requests.h"
-#include "comm/world.h"
+#include "bootstrap/server/answers.h"
+#include "bootstrap/server/client.h"
+#include "bootstrap/net/requests.h"
+#include "comm/group/world.h"
 #include "fixtures/world_segment.h"
 #include "harness/test.h"
 #include "sharedmem/segment.h"

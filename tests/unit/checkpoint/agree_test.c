@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "checkpoint/agree.h"
+#include "checkpoint/ranks/agree.h"
 #include "fixtures/rank_world.h"
 
 static shoal_group *open_group(struct rank *self, shoal_world **world_out)

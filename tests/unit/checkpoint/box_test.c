@@ -3,7 +3,7 @@
  * Boxes: the pieces cover exactly the elements of the box, in the order of the file, and there are few of them where
  * runs are long or close to each other.
  */
-#include "checkpoint/box.h"
+#include "checkpoint/io/box.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Checksums: the published values, and the same sums however the bytes come. */
-#include "checkpoint/checksum.h"
+#include "checkpoint/io/checksum.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Damage that is seen without reading data: an index that cannot be read, files that are missing or of another size. */
-#include "checkpoint/damage.h"
+#include "checkpoint/index/damage.h"
 
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "checkpoint/path.h"
+#include "checkpoint/io/path.h"
 #include "fixtures/index_sample.h"
 #include "fixtures/scratch.h"
 

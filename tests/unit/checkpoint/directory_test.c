@@ -3,7 +3,7 @@
  * Directories of checkpoints: what is found in them is complete, old or new, wherever the process is killed or the
  * system refuses, and whether or not the file system can exchange two names at once.
  */
-#include "checkpoint/directory.h"
+#include "checkpoint/index/directory.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -12,8 +12,8 @@
 
 #include "base/mem.h"
 #include "base/os/fault.h"
-#include "checkpoint/file.h"
-#include "checkpoint/path.h"
+#include "checkpoint/io/file.h"
+#include "checkpoint/io/path.h"
 #include "fixtures/file_faults.h"
 #include "fixtures/scratch.h"
 

@@ -3,11 +3,11 @@
  * Files that are written safely: the target is the old file or the new one, wherever the process is killed or the
  * system refuses; what dead writers leave is removed, what live ones write is not.
  */
-#include "checkpoint/file.h"
+#include "checkpoint/io/file.h"
 
 #include <sys/resource.h>
 
-#include "checkpoint/path.h"
+#include "checkpoint/io/path.h"
 #include "fixtures/file_faults.h"
 #include "fixtures/scratch.h"
 

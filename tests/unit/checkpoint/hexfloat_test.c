@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Doubles as text: every bit comes back, and each double has one text. */
-#include "checkpoint/hexfloat.h"
+#include "checkpoint/io/hexfloat.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Indices of checkpoints: what is written is read, and nothing else is believed. */
-#include "checkpoint/index.h"
+#include "checkpoint/index/index.h"
 
 #include <stdio.h>
 #include <stdlib.h>

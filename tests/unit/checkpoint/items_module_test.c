@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "checkpoint/items.h"
+#include "checkpoint/items/items.h"
 #include "fixtures/rank_world.h"
 #include "fixtures/scoped.h"
 #include "shoal/autograd.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Lists of items: what the program adds itself, names and aliases, numbers and strings, functions, every error. */
-#include "checkpoint/items.h"
+#include "checkpoint/items/items.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "base/os/fault.h"
-#include "checkpoint/directory.h"
-#include "checkpoint/file.h"
-#include "checkpoint/path.h"
+#include "checkpoint/index/directory.h"
+#include "checkpoint/io/file.h"
+#include "checkpoint/io/path.h"
 #include "fixtures/file_faults.h"
 #include "fixtures/scratch.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Checkpoints of other tools: weight_map and files, and what is wrong with them. */
-#include "checkpoint/load_foreign.h"
+#include "checkpoint/load/foreign.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "checkpoint/items.h"
+#include "checkpoint/items/items.h"
 #include "fixtures/made_checkpoint.h"
 #include "fixtures/rank_world.h"
 #include "shoal/checkpoint.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Names of lists against names of checkpoints: both ways of aliases, sections, and what the errors list. */
-#include "checkpoint/load_match.h"
+#include "checkpoint/load/match.h"
 
 #include <stdio.h>
 #include <string.h>

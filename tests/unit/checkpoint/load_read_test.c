@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading what a rank needs: any region from any pieces, and damage of every kind found before anything changes. */
-#include "checkpoint/load_read.h"
+#include "checkpoint/load/read.h"
 
 #include "fixtures/made_checkpoint.h"
 #include "kernel/kernel.h"

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "checkpoint/items.h"
-#include "checkpoint/path.h"
+#include "checkpoint/items/items.h"
+#include "checkpoint/io/path.h"
 #include "fixtures/made_checkpoint.h"
 #include "fixtures/rank_world.h"
 #include "fixtures/safetensors_image.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Ranges of indices in every dimension. */
-#include "checkpoint/region.h"
+#include "checkpoint/io/region.h"
 
 #include <string.h>
 

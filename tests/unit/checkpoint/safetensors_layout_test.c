@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Layouts of safetensors files: the header is one text for equal contents, and what no file can have is refused. */
-#include "checkpoint/safetensors_layout.h"
+#include "checkpoint/safetensors/layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Saving: what is written in both formats, by one rank and by several, and what is refused on all of them. */
-#include "checkpoint/directory.h"
+#include "checkpoint/index/directory.h"
 #include "fixtures/rank_world.h"
 #include "fixtures/saved_state.h"
 #include "fixtures/shared_directory.h"

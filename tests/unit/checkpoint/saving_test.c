@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "comm/handles.h"
+#include "comm/lane/handles.h"
 #include "fixtures/file_faults.h"
 #include "fixtures/rank_world.h"
 #include "fixtures/saved_state.h"

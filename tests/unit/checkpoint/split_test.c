@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Who writes what: every element once, by a rank that has it, and as much by one rank as by another. */
-#include "checkpoint/split.h"
+#include "checkpoint/ranks/split.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "checkpoint/tiling.h"
+#include "checkpoint/io/tiling.h"
 #include "harness/test.h"
 #include "tensor/dtype.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Tables of saves: the same on all ranks, or the same error, which says what differs. */
-#include "checkpoint/table.h"
+#include "checkpoint/ranks/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

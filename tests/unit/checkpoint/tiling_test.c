@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Regions that are a tensor or not, against counting in every element. */
-#include "checkpoint/tiling.h"
+#include "checkpoint/io/tiling.h"
 
 #include <stdlib.h>
 #include <string.h>

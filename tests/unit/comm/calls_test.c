@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What ranks hear of calls that others have given up: who, which, and how long it is kept. */
-#include "comm/calls.h"
+#include "comm/group/calls.h"
 
 #include <string.h>
 
-#include "comm/handles.h"
+#include "comm/lane/handles.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 

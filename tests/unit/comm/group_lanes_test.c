@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/group.h"
+#include "comm/group/group.h"
 #include "fixtures/rank_world.h"
-#include "parallel/fsdp/engine/lanes.h"
+#include "parallel/fsdp/engine/state/lanes.h"
 #include "shoal/collective.h"
 #include "shoal/shoal.h"
 

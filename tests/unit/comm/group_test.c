@@ -3,7 +3,7 @@
  * Groups: which are the same, who may make them, and what the collectives say of wrong arguments. On the fake
  * transport, where a world of any size is one process.
  */
-#include "comm/group.h"
+#include "comm/group/group.h"
 
 #include <stdatomic.h>
 #include <limits.h>

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "comm/group.h"
+#include "comm/group/group.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"

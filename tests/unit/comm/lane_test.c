@@ -3,7 +3,7 @@
  * Lanes over a scripted channel: order, posting, claiming, handing over, failing, freeing in flight. The channel
  * lets collective s end once the test has let s + 1 of them pass, and watches that the lane keeps its promises.
  */
-#include "comm/lane.h"
+#include "comm/lane/lane.h"
 
 #include <errno.h>
 #include <pthread.h>

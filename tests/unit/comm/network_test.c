@@ -16,9 +16,9 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "bootstrap/hello.h"
-#include "bootstrap/watch.h"
-#include "comm/world.h"
+#include "bootstrap/net/hello.h"
+#include "bootstrap/alive/watch.h"
+#include "comm/group/world.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"

@@ -3,7 +3,7 @@
 #ifndef TESTS_P2P_SESSION_H
 #define TESTS_P2P_SESSION_H
 
-#include "comm/p2p_engine.h"
+#include "comm/p2p/engine.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"

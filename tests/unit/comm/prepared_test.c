@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "comm/prepared.h"
-#include "comm/handles.h"
+#include "comm/call/prepared.h"
+#include "comm/lane/handles.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/group.h"

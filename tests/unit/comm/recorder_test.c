@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The flight recorder: what a dump says, that it is JSON, and that it can be taken at any time. */
-#include "comm/recorder.h"
+#include "comm/lane/recorder.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/group.h"
+#include "comm/group/group.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/group.h"

@@ -2,7 +2,7 @@
 /* A group that stands for the ranks of a graph says how many there are, and refuses everything else. */
 #include <string.h>
 
-#include "comm/group.h"
+#include "comm/group/group.h"
 #include "harness/test.h"
 #include "shoal/collective.h"
 #include "shoal/group.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "comm/handles.h"
+#include "comm/lane/handles.h"
 #include "fixtures/rank_world.h"
 #include "fixtures/world_allocations.h"
 #include "harness/test.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "comm/group.h"
+#include "comm/group/group.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "kernel/kernel.h"

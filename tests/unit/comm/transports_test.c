@@ -3,12 +3,12 @@
  * Which transport carries a group. Ranks 0 and 1 of these worlds believe to be on one host, rank 2 on another. The module
  * test_post (tests/modules/post.c) crosses hosts and carries barriers alone.
  */
-#include "comm/transports.h"
+#include "comm/group/transports.h"
 
 #include <stdlib.h>
 
 #include "base/processors.h"
-#include "comm/group.h"
+#include "comm/group/group.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
-#include "comm/world.h"
+#include "comm/group/world.h"
 #include "fixtures/rank_world.h"
 #include "fixtures/world_segment.h"
 #include "harness/test.h"

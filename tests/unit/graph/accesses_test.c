@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* When memory demands an order that inputs do not: then accesses are listed, otherwise not. */
-#include "graph/accesses.h"
+#include "graph/analysis/accesses.h"
 
 #include "ddp_graph.h"
 

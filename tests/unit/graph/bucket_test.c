@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Passes bucket_*: what goes together, what stays alone, and the same bits afterwards. */
-#include "graph/bucket.h"
+#include "graph/passes/bucket.h"
 
 #include "evaluate_ranks.h"
 

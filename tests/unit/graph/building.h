@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graph/graph.h"
+#include "graph/ir/graph.h"
 #include "harness/test.h"
 #include "op/op.h"
 #include "shoal/graph.h"

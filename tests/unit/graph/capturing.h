@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/captured.h"
-#include "graph/graph.h"
+#include "graph/ir/captured.h"
+#include "graph/ir/graph.h"
 #include "harness/test.h"
 #include "op/dispatch.h"
 #include "op/tracer.h"

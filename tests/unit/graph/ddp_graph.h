@@ -4,7 +4,7 @@
 #define TESTS_UNIT_GRAPH_DDP_GRAPH_H
 
 #include "fixtures/graph_build.h"
-#include "graph/graph.h"
+#include "graph/ir/graph.h"
 #include "shoal/compile.h"
 
 #define CONCAT "fuse_ddp_with_concat_op"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* shoal_graph_remove_dead: what goes, and what has to stay. */
 #include "fixtures/graph_build.h"
-#include "graph/graph.h"
+#include "graph/ir/graph.h"
 #include "harness/test.h"
 #include "shoal/graph.h"
 #include "shoal/ops.h"

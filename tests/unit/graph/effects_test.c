@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Which order a graph demands beyond its inputs, and which nodes may go when nobody uses them. */
-#include "graph/effects.h"
+#include "graph/analysis/effects.h"
 
 #include <stdio.h>
 #include <stdlib.h>

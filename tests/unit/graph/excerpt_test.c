@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Excerpts of lines: never longer than they may be, and always with the column that matters. */
-#include "graph/excerpt.h"
+#include "graph/text/excerpt.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Which starts a wait ends: those in the bytes that it waits for. Seen in effects: what a start read is written behind that wait. */
-#include "graph/flight.h"
+#include "graph/analysis/flight.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "graph/effects.h"
+#include "graph/analysis/effects.h"
 #include "harness/test.h"
 #include "shoal/graph.h"
 

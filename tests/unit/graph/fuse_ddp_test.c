@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "evaluate.h"
-#include "graph/passes.h"
+#include "graph/passes/passes.h"
 
 enum {
     MIB = 262144

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Rules for views say what the meta functions of the ops say, wherever they say anything. */
-#include "graph/infer_view.h"
+#include "graph/ir/infer_view.h"
 
 #include <string.h>
 

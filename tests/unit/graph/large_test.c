@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Large graphs, in which a walk over all nodes for each node would be seen, and memory that runs out anywhere. */
-#include "graph/observer.h"
+#include "graph/ir/observer.h"
 #include "unit/graph/building.h"
 
 enum {

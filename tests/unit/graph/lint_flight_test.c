@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What shoal_graph_lint says of memory in flight: every way to touch it between a start and its wait. */
 #include "fixtures/graph_build.h"
-#include "graph/graph.h"
+#include "graph/ir/graph.h"
 #include "harness/test.h"
 #include "shoal/graph.h"
 #include "shoal/ops.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "fixtures/graph_build.h"
-#include "graph/graph.h"
+#include "graph/ir/graph.h"
 #include "harness/test.h"
 #include "shoal/graph.h"
 #include "shoal/ops.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Plans that break the rules are told from those that do not, lowering survives a lack of memory, and packing packs. */
 #include "fixtures/random_graph.h"
-#include "graph/pack.h"
+#include "graph/plan/pack.h"
 #include "lowering.h"
 
 static const char graph_text[] = "graph {\n"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graph/plan.h"
+#include "graph/plan/plan.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"
 

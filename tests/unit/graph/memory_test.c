@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* How much memory is there at which node, in numbers; order_random_test.c moves nodes. */
-#include "graph/memory.h"
+#include "graph/analysis/memory.h"
 
 #include "ddp_graph.h"
-#include "graph/range_tree.h"
+#include "graph/analysis/range_tree.h"
 
 static void check_profile(const shoal_graph *graph, const uint64_t *expected)
 {

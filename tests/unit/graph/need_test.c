@@ -2,7 +2,7 @@
 /*
  * Memory that is not there: plans and runs say what they would take, and name the largest values, before they take any.
  */
-#include "graph/need.h"
+#include "graph/plan/need.h"
 
 #include "planning.h"
 

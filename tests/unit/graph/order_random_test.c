@@ -6,8 +6,8 @@
 #include "ddp_graph.h"
 #include "fixtures/graph_text.h"
 #include "fixtures/random_graph.h"
-#include "graph/effects.h"
-#include "graph/memory.h"
+#include "graph/analysis/effects.h"
+#include "graph/analysis/memory.h"
 
 enum {
     N_RANKS = 2,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fixtures/graph_text.h"
-#include "graph/dot.h"
+#include "graph/text/dot.h"
 #include "harness/test.h"
 #include "shoal/graph.h"
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "ddp_graph.h"
-#include "graph/observer.h"
+#include "graph/ir/observer.h"
 
 static shoal_graph *two_averages(void)
 {

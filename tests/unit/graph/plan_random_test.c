@@ -3,7 +3,7 @@
 #include "planning.h"
 
 #include "fixtures/random_graph.h"
-#include "graph/graph.h"
+#include "graph/ir/graph.h"
 
 #define GRAPHS_OF_MODE 100
 

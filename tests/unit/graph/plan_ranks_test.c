@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-#include "graph/plan.h"
+#include "graph/plan/plan.h"
 #include "fixtures/world_allocations.h"
 
 /* A step as DDP and FSDP make it: gathers, sums in place and not, a list, something in between. */

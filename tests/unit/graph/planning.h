@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_GRAPH_PLANNING_H
 #define TESTS_UNIT_GRAPH_PLANNING_H
 
-#include "graph/plan.h"
+#include "graph/plan/plan.h"
 #include "running.h"
 
 /* Other numbers in each round. */

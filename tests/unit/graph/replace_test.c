@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Replacing one node by another, all or nothing, and what observers see of changes. */
-#include "graph/observer.h"
+#include "graph/ir/observer.h"
 #include "unit/graph/building.h"
 
 TEST(every_occurrence_in_every_user)

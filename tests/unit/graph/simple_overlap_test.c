@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "ddp_graph.h"
-#include "graph/memory.h"
+#include "graph/analysis/memory.h"
 #include "shoal/op.h"
 
 static void run(shoal_graph *graph)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* shoal_graph_sort, and the variants of graph/sort.h. Lists are put out of order in their structs. */
+/* shoal_graph_sort, and the variants of graph/ir/sort.h. Lists are put out of order in their structs. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "fixtures/graph_build.h"
-#include "graph/graph.h"
-#include "graph/sort.h"
+#include "graph/ir/graph.h"
+#include "graph/ir/sort.h"
 #include "harness/test.h"
 #include "shoal/graph.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "fixtures/graph_text.h"
-#include "graph/float_text.h"
+#include "graph/text/float_text.h"
 #include "harness/test.h"
 #include "kernel/kernel.h"
 #include "shoal/graph.h"

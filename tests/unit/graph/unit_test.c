@@ -2,7 +2,7 @@
 /* Units of sharded models: in the text of a graph, and of what passes make of calls of one unit. */
 #include <string.h>
 
-#include "graph/graph.h"
+#include "graph/ir/graph.h"
 #include "harness/test.h"
 #include "shoal/compile.h"
 

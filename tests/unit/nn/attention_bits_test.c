@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Attention in f32 has one result: with all vector instructions, on all machines, with any number of threads. */
-#include "nn/attention_loops.h"
-#include "nn/vector.h"
+#include "nn/math/attention_loops.h"
+#include "nn/math/vector.h"
 #include "shoal_nn/attention.h"
 #include "unit/nn/fixture.h"
 

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "nn/attention.h"
+#include "nn/ops/attention_blocks.h"
 #include "op/dispatch.h"
 #include "shoal_nn/random.h"
 #include "unit/nn/fixture.h"

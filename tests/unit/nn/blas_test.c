@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "nn/blas.h"
+#include "nn/math/blas.h"
 #include "unit/nn/fixture.h"
 
 /* Before anything has loaded one in this process. */

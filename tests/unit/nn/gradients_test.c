@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "fixtures/finite_differences.h"
-#include "nn/ops.h"
+#include "nn/ops/ops.h"
 #include "shoal_nn/attention.h"
 #include "shoal_nn/random.h"
 #include "unit/nn/fixture.h"
@@ -196,7 +196,7 @@ TEST(every_op_with_a_gradient_has_a_case)
     } rows[] = {
 #define NN_OP(name, signature, flags, meta, kernel, gradient, saves, context, doc) \
     {#name, gradient_##gradient},
-#include "nn/ops.def"
+#include "nn/ops/ops.def"
 #undef NN_OP
     };
     for (size_t i = 0; i < NN_OP_COUNT; i++) {

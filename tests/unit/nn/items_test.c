@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "checkpoint/items.h"
+#include "checkpoint/items/items.h"
 #include "shoal_nn/optim.h"
 #include "shoal_nn/scaler.h"
 #include "shoal_nn/schedule.h"

@@ -2,7 +2,7 @@
 /* Values, roundings and refusals of the ops that are no products; what tracers see of all of them. */
 #include <stdio.h>
 
-#include "nn/ops.h"
+#include "nn/ops/ops.h"
 #include "op/dispatch.h"
 #include "op/tracer.h"
 #include "unit/nn/fixture.h"

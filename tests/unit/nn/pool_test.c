@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The pool: every part runs once, whoever calls, nested calls, several callers, forks, other numbers of threads. */
-#include "nn/pool.h"
+#include "nn/math/pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "nn/blas.h"
+#include "nn/math/blas.h"
 #include "unit/nn/fixture.h"
 
 #define N_PARTS 100

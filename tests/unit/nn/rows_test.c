@@ -2,7 +2,7 @@
 /* Ops along a dimension against plain loops in f64: values in every dtype, with any strides, of odd numbers and of nothing. */
 #include <stdio.h>
 
-#include "nn/ops.h"
+#include "nn/ops/ops.h"
 #include "unit/nn/fixture.h"
 
 /* softmax ---------------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 /* Batched products, RMS norm, rotary embeddings and choices against plain loops in f64: in every dtype, with any strides. */
 #include <stdio.h>
 
-#include "nn/ops.h"
+#include "nn/ops/ops.h"
 #include "unit/nn/fixture.h"
 
 /* bmm -------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading and writing tensors as plain arrays: every 16-bit number, roundings, strides. */
-#include "nn/halves.h"
-#include "nn/values.h"
+#include "nn/math/halves.h"
+#include "nn/ops/values.h"
 #include "unit/nn/fixture.h"
 
 #define N_HALVES 65536

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Vectors: every function within its bound of libm's f64, and the bits of every variant those of plain C. */
-#include "nn/vector.h"
+#include "nn/math/vector.h"
 
-#include "nn/halves.h"
+#include "nn/math/halves.h"
 #include "shoal_nn/random.h"
 #include "unit/nn/fixture.h"
 

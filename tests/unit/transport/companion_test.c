@@ -3,7 +3,7 @@
 #include "transport/companion.h"
 
 #include "base/clock.h"
-#include "comm/group.h"
+#include "comm/group/group.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"

@@ -4,9 +4,9 @@
 #ifndef PARALLEL_FSDP_EXPLICIT_EXPLICIT_H
 #define PARALLEL_FSDP_EXPLICIT_EXPLICIT_H
 
-#include "parallel/fsdp/engine/context.h"
-#include "parallel/fsdp/engine/handle.h"
-#include "parallel/fsdp/engine/way.h"
+#include "parallel/fsdp/engine/state/context.h"
+#include "parallel/fsdp/engine/state/handle.h"
+#include "parallel/fsdp/engine/state/way.h"
 #include "shoal/fsdp.h"
 
 extern const struct fsdp_way explicit_way;

@@ -2,14 +2,14 @@
 /* The parts of calls on a context that are specific to the explicit calls (engine/way.h). */
 #include "base/error.h"
 #include "base/try.h"
-#include "parallel/fsdp/engine/context.h"
-#include "parallel/fsdp/engine/failure.h"
-#include "parallel/fsdp/engine/grads.h"
-#include "parallel/fsdp/engine/handle.h"
-#include "parallel/fsdp/engine/param.h"
-#include "parallel/fsdp/engine/step.h"
-#include "parallel/fsdp/engine/unit.h"
-#include "parallel/fsdp/engine/way.h"
+#include "parallel/fsdp/engine/state/context.h"
+#include "parallel/fsdp/engine/state/failure.h"
+#include "parallel/fsdp/engine/reduce/grads.h"
+#include "parallel/fsdp/engine/state/handle.h"
+#include "parallel/fsdp/engine/state/param.h"
+#include "parallel/fsdp/engine/step/step.h"
+#include "parallel/fsdp/engine/state/unit.h"
+#include "parallel/fsdp/engine/state/way.h"
 #include "parallel/fsdp/explicit/explicit.h"
 
 shoal_status explicit_check(const char *call, const shoal_fsdp *fsdp)

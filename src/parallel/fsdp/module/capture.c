@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "comm/calls.h"
+#include "comm/group/calls.h"
 #include "op/dependence.h"
 #include "parallel/fsdp/module/captured.h"
 #include "parallel/fsdp/module/lifetime.h"

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
-#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/autograd.h"
 #include "shoal/fully_shard.h"

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "parallel/claim.h"
-#include "parallel/fsdp/engine/marks.h"
+#include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/module/tensors.h"
 #include "shoal/autograd.h"
 

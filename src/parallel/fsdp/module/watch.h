@@ -3,7 +3,7 @@
 #ifndef PARALLEL_FSDP_MODULE_WATCH_H
 #define PARALLEL_FSDP_MODULE_WATCH_H
 
-#include "parallel/fsdp/engine/unit.h"
+#include "parallel/fsdp/engine/state/unit.h"
 
 struct fsdp_wrapper;
 

@@ -14,7 +14,7 @@
 #include <stddef.h>
 
 #include "parallel/forwards.h"
-#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/state/context.h"
 #include "shoal/autograd.h"
 #include "shoal/fully_shard.h"
 #include "shoal/module.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "checkpoint/items.h"
+#include "checkpoint/items/items.h"
 #include "fixtures/checkpoint_stage.h"
 #include "fixtures/module_bench.h"
 #include "shoal/checkpoint.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What a pass must leave as it is, apart from bits: what can be seen without running the graph. None of it asks effects
- * (graph/effects.h), on which the passes rely.
+ * (graph/analysis/effects.h), on which the passes rely.
  */
 #ifndef TESTS_UNIT_GRAPH_PASS_FUZZ_CHECKS_H
 #define TESTS_UNIT_GRAPH_PASS_FUZZ_CHECKS_H
@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 #include "fixtures/random_graph.h"
-#include "graph/constraints.h"
-#include "graph/memory.h"
+#include "graph/analysis/constraints.h"
+#include "graph/analysis/memory.h"
 #include "op/op.h"
 
 enum fuzz_finding {

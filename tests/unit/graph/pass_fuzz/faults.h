@@ -6,7 +6,7 @@
 #ifndef TESTS_UNIT_GRAPH_PASS_FUZZ_FAULTS_H
 #define TESTS_UNIT_GRAPH_PASS_FUZZ_FAULTS_H
 
-#include "graph/effects.h"
+#include "graph/analysis/effects.h"
 #include "passes.h"
 
 /* Makes the graph wrong. False: it has no place for this fault; the graph may have changed all the same. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared memory carries buffers of the CPU; others are refused, blocking and started. */
-#include "comm/group.h"
-#include "comm/lane.h"
+#include "comm/group/group.h"
+#include "comm/lane/lane.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"

@@ -10,8 +10,8 @@
 
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
-#include "parallel/fsdp/engine/context.h"
-#include "parallel/fsdp/engine/handle.h"
+#include "parallel/fsdp/engine/state/context.h"
+#include "parallel/fsdp/engine/state/handle.h"
 #include "shoal/fsdp.h"
 
 #define ALL "urp"

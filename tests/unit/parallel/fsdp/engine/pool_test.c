@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools: which block a unit gets, what is replaced, and that it settles below the limit. No groups: plain memory. */
-#include "parallel/fsdp/engine/pool.h"
+#include "parallel/fsdp/engine/state/pool.h"
 
 #include "base/mem.h"
 #include "base/try.h"

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Finding a BLAS, loading it with the right core type, and calling it.
+ *
+ * Debian's OpenBLAS does not know processors newer than itself: it takes a Sapphire Rapids for a Prescott, which has
+ * no AVX, and runs at a quarter of the speed. OPENBLAS_CORETYPE says what the processor can do; it is read while the
+ * library is loaded and is taken out of the environment again afterwards.
+ */
+#include "math/blas.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "shoal/op.h"
+#include "shoal_nn/nn.h"
+#include "common/try.h"
+
+#define TEXT_BYTES 512
+
+enum {
+    ROW_MAJOR = 101,
+    AS_IT_IS = 111,
+    TRANSPOSED = 112
+};
+
+typedef void (*sgemm_function)(int order, int a_form, int b_form, int m, int n, int k, float alpha,
+                               const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                               int ldc);
+typedef void (*dgemm_function)(int order, int a_form, int b_form, int m, int n, int k, double alpha,
+                               const double *a, int lda, const double *b, int ldb, double beta, double *c,
+                               int ldc);
+
+/* Constant once it is loaded. */
+static struct {
+    sgemm_function sgemm; /* NULL: the plain loops are used */
+    dgemm_function dgemm;
+    void (*set_threads)(int n_threads); /* NULL, as get_threads, when the library has no such call */
+    int (*get_threads)(void);
+    char library[TEXT_BYTES];
+    char core[64];
+    shoal_status status;
+    char error[TEXT_BYTES];
+} blas;
+
+static pthread_once_t is_loaded = PTHREAD_ONCE_INIT;
+
+/* What every product uses; 0 until somebody sets it or the first product asks. */
+static _Atomic int n_threads_wanted;
+
+static const char *const default_libraries[] = {"libopenblas.so.0", "libopenblas.so", "libblas.so.3",
+                                                "libcblas.so.3"};
+
+/* Threads ---------------------------------------------------------------------------------------------- */
+
+/* Where launchers say how many ranks they started on this host. The first that is there counts. */
+static const char *const local_rank_variables[] = {"SHOAL_RANKS", "LOCAL_WORLD_SIZE",
+                                                   "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                                   "SLURM_STEP_NUM_TASKS"};
+
+/* The number from 1 up that a variable holds; 0: none. */
+static int read_number(const char *name)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (!text || text[0] < '0' || text[0] > '9') {
+        return 0;
+    }
+    long number = strtol(text, &end, 10);
+    return *end == '\0' && number >= 1 && number <= 65536 ? (int)number : 0;
+}
+
+int nn_blas_default_threads(int n_processors)
+{
+    int n_asked = read_number("SHOAL_NN_THREADS");
+    n_asked = n_asked > 0 ? n_asked : read_number("OPENBLAS_NUM_THREADS");
+    if (n_asked > 0) {
+        return n_asked;
+    }
+    int n_ranks = 0;
+    for (size_t i = 0; n_ranks == 0 && i < sizeof(local_rank_variables) / sizeof(local_rank_variables[0]);
+         i++) {
+        n_ranks = read_number(local_rank_variables[i]);
+    }
+    int n_threads = n_ranks > 0 ? n_processors / n_ranks : n_processors;
+    return n_threads > 0 ? n_threads : 1;
+}
+
+static int count_processors(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
+int nn_blas_threads(void)
+{
+    /* Relaxed, here and below: the number stands for itself. */
+    int n_threads = atomic_load_explicit(&n_threads_wanted, memory_order_relaxed);
+    if (n_threads == 0) {
+        n_threads = nn_blas_default_threads(count_processors());
+        atomic_store_explicit(&n_threads_wanted, n_threads, memory_order_relaxed);
+    }
+    return n_threads;
+}
+
+shoal_status shoal_nn_set_threads(int n_threads)
+{
+    if (n_threads < 0 || n_threads > 65536) {
+        return shoal_fail(SHOAL_ERR_INVALID, "nn_set_threads: n_threads: %d is not within 0..65536",
+                          n_threads);
+    }
+    atomic_store_explicit(&n_threads_wanted, n_threads, memory_order_relaxed);
+    return SHOAL_OK;
+}
+
+/*
+ * A BLAS has one number of threads for the whole process, and the bits of a product may depend on it. So products that
+ * run at the same time must use the same number. A product that needs another number waits until the running ones have
+ * ended, and products that come later queue behind it.
+ */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int n_threads; /* of those that run */
+    int n_running;
+    int n_waiting;
+    uint64_t next_ticket;
+    uint64_t turn; /* the ticket that may begin */
+} calls = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* The calls of the parent's other threads do not run in a forked child. */
+static void forget_calls(void)
+{
+    (void)pthread_mutex_init(&calls.lock, NULL);
+    (void)pthread_cond_init(&calls.changed, NULL);
+    calls.n_running = 0;
+    calls.n_waiting = 0;
+    calls.turn = calls.next_ticket;
+}
+
+/* Other users of the library may have changed the number: it is looked at before every product. */
+static void begin_call(int n_threads)
+{
+    if (!blas.set_threads) {
+        return;
+    }
+    (void)pthread_mutex_lock(&calls.lock);
+    uint64_t ticket = calls.next_ticket++;
+    while (calls.turn != ticket || (calls.n_running > 0 && calls.n_threads != n_threads)) {
+        calls.n_waiting++;
+        (void)pthread_cond_wait(&calls.changed, &calls.lock);
+        calls.n_waiting--;
+    }
+    calls.turn++;
+    calls.n_running++;
+    calls.n_threads = n_threads;
+    if (blas.get_threads() != n_threads) {
+        blas.set_threads(n_threads);
+    }
+    if (calls.n_waiting > 0) {
+        (void)pthread_cond_broadcast(&calls.changed);
+    }
+    (void)pthread_mutex_unlock(&calls.lock);
+}
+
+static void end_call(void)
+{
+    if (!blas.set_threads) {
+        return;
+    }
+    (void)pthread_mutex_lock(&calls.lock);
+    calls.n_running--;
+    if (calls.n_waiting > 0 && calls.n_running == 0) {
+        (void)pthread_cond_broadcast(&calls.changed);
+    }
+    (void)pthread_mutex_unlock(&calls.lock);
+}
+
+/* Loading ---------------------------------------------------------------------------------------------- */
+
+/* What OpenBLAS should take this processor for; NULL: what it thinks itself. */
+static const char *better_core(void)
+{
+#if defined(__x86_64__)
+    /* Half-precision AVX-512 came with Sapphire Rapids, and all that have it run Skylake's AVX-512 kernels. */
+    unsigned a;
+    unsigned b;
+    unsigned c;
+    unsigned d;
+    bool has_half = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & (1u << 23)) != 0;
+    if (has_half && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+        return "SKYLAKEX";
+    }
+#endif
+    return NULL;
+}
+
+static void copy_text(char *to, size_t to_bytes, const char *from)
+{
+    (void)snprintf(to, to_bytes, "%s", from ? from : "");
+}
+
+/* POSIX says that dlsym's pointer may be one to a function; ISO C has no such cast. */
+static void find_function(void *library, const char *name, void *function_out)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(function_out, &symbol, sizeof(symbol));
+}
+
+/* True when the library is there and is a CBLAS; otherwise the reason is in `reason`. */
+static bool load_library(const char *name, char *reason, size_t reason_bytes)
+{
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        copy_text(reason, reason_bytes, dlerror());
+        return false;
+    }
+    find_function(library, "cblas_sgemm", &blas.sgemm);
+    find_function(library, "cblas_dgemm", &blas.dgemm);
+    if (!blas.sgemm || !blas.dgemm) {
+        blas.sgemm = NULL;
+        blas.dgemm = NULL;
+        (void)dlclose(library);
+        (void)snprintf(reason, reason_bytes, "%s has no cblas_sgemm and cblas_dgemm", name);
+        return false;
+    }
+    find_function(library, "openblas_set_num_threads", &blas.set_threads);
+    find_function(library, "openblas_get_num_threads", &blas.get_threads);
+    if (!blas.set_threads || !blas.get_threads) {
+        blas.set_threads = NULL;
+        blas.get_threads = NULL;
+    }
+    char *(*get_core)(void);
+    find_function(library, "openblas_get_corename", &get_core);
+    copy_text(blas.core, sizeof(blas.core), get_core ? get_core() : "");
+    Dl_info place;
+    void *symbol = dlsym(library, "cblas_sgemm");
+    copy_text(blas.library, sizeof(blas.library),
+              dladdr(symbol, &place) != 0 && place.dli_fname ? place.dli_fname : name);
+    return true;
+}
+
+/*
+ * A BLAS that cannot be opened because there are no file descriptors left is an error. Falling back to the loops of
+ * this library would give this rank other bits than the other ranks, without a message.
+ */
+static bool lacks_descriptors(const char *reason)
+{
+    struct rlimit limit = {.rlim_cur = 0};
+    if (!strstr(reason, strerror(EMFILE))) {
+        return false;
+    }
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    blas.status = SHOAL_ERR_SYSTEM;
+    (void)snprintf(blas.error, sizeof(blas.error), "looking for a BLAS: %.300s (RLIMIT_NOFILE is %llu files)",
+                   reason, (unsigned long long)limit.rlim_cur);
+    return true;
+}
+
+static void load_first(void)
+{
+    char reason[TEXT_BYTES];
+    const char *asked = getenv("SHOAL_NN_BLAS");
+    copy_text(blas.library, sizeof(blas.library), "none");
+    if (asked && strcmp(asked, "none") == 0) {
+        return;
+    }
+    if (asked && asked[0] != '\0') {
+        if (!load_library(asked, reason, sizeof(reason))) {
+            blas.status = SHOAL_ERR_SYSTEM;
+            (void)snprintf(blas.error, sizeof(blas.error), "SHOAL_NN_BLAS: %.400s", reason);
+        }
+        return;
+    }
+    for (size_t i = 0; i < sizeof(default_libraries) / sizeof(default_libraries[0]); i++) {
+        if (load_library(default_libraries[i], reason, sizeof(reason)) || lacks_descriptors(reason)) {
+            return;
+        }
+    }
+}
+
+static void load(void)
+{
+    const char *core = getenv("OPENBLAS_CORETYPE") ? NULL : better_core();
+    if (core) {
+        (void)setenv("OPENBLAS_CORETYPE", core, /*overwrite=*/0);
+    }
+    load_first();
+    (void)pthread_atfork(NULL, NULL, forget_calls);
+    if (core) {
+        (void)unsetenv("OPENBLAS_CORETYPE");
+    }
+}
+
+shoal_status nn_blas_load(void)
+{
+    (void)pthread_once(&is_loaded, load);
+    return blas.status == SHOAL_OK ? SHOAL_OK : shoal_fail(blas.status, "%s", blas.error);
+}
+
+shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out)
+{
+    if (!info_out) {
+        return shoal_fail(SHOAL_ERR_INVALID, "nn_blas_info: info_out is NULL");
+    }
+    if (info_out->struct_size != sizeof(*info_out)) {
+        return shoal_fail(SHOAL_ERR_INVALID, "nn_blas_info: info_out: struct_size %zu is not %zu",
+                          info_out->struct_size, sizeof(*info_out));
+    }
+    NN_TRY(nn_blas_load());
+    info_out->library = blas.library;
+    info_out->core = blas.core;
+    info_out->n_threads = !blas.sgemm ? 1 : blas.set_threads ? nn_blas_threads() : 0;
+    return SHOAL_OK;
+}
+
+/* Products --------------------------------------------------------------------------------------------- */
+
+struct operand {
+    int form;       /* AS_IT_IS or TRANSPOSED */
+    int64_t stride; /* between rows, of the matrix or of its transpose */
+};
+
+/* Strides of a dimension of one element, or of none, say nothing. */
+static bool describe(const struct nn_matrix *matrix, struct operand *operand_out)
+{
+    int64_t width = matrix->cols > 0 ? matrix->cols : 1;
+    int64_t height = matrix->rows > 0 ? matrix->rows : 1;
+    int64_t row_stride = height == 1 ? width : matrix->row_stride;
+    int64_t col_stride = width == 1 ? height : matrix->col_stride;
+    if ((matrix->col_stride == 1 || width == 1) && row_stride >= width) {
+        *operand_out = (struct operand){.form = AS_IT_IS, .stride = row_stride};
+        return true;
+    }
+    if ((matrix->row_stride == 1 || height == 1) && col_stride >= height) {
+        *operand_out = (struct operand){.form = TRANSPOSED, .stride = col_stride};
+        return true;
+    }
+    return false;
+}
+
+bool nn_blas_takes(const struct nn_matrix *matrix)
+{
+    struct operand operand;
+    return describe(matrix, &operand);
+}
+
+static bool fits(int64_t number)
+{
+    return number <= INT_MAX;
+}
+
+/* How a BLAS is to take a product; false when it cannot: then the plain loops do it. */
+static bool describe_product(const struct nn_matrix *a, const struct nn_matrix *b, struct operand *a_operand,
+                             struct operand *b_operand)
+{
+    bool is_empty = a->rows == 0 || b->cols == 0 || a->cols == 0;
+    return !is_empty && blas.sgemm && describe(a, a_operand) && describe(b, b_operand) && fits(a->rows) &&
+           fits(b->cols) && fits(a->cols) && fits(a_operand->stride) && fits(b_operand->stride);
+}
+
+static void multiply(shoal_dtype real, const struct nn_matrix *a, const struct operand *a_operand,
+                     const struct nn_matrix *b, const struct operand *b_operand, bool adds, void *c)
+{
+    int m = (int)a->rows;
+    int n = (int)b->cols;
+    int k = (int)a->cols;
+    if (real == SHOAL_F64) {
+        blas.dgemm(ROW_MAJOR, a_operand->form, b_operand->form, m, n, k, 1.0, a->data, (int)a_operand->stride,
+                   b->data, (int)b_operand->stride, adds ? 1.0 : 0.0, c, n);
+    } else {
+        blas.sgemm(ROW_MAJOR, a_operand->form, b_operand->form, m, n, k, 1.0f, a->data,
+                   (int)a_operand->stride, b->data, (int)b_operand->stride, adds ? 1.0f : 0.0f, c, n);
+    }
+}
+
+static void multiply_on(int n_threads, shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
+                        bool adds, void *c)
+{
+    struct operand a_operand;
+    struct operand b_operand;
+    if (!describe_product(a, b, &a_operand, &b_operand)) {
+        nn_loops_of(real)->matmul(a, b, adds, c);
+        return;
+    }
+    begin_call(n_threads);
+    multiply(real, a, &a_operand, b, &b_operand, adds, c);
+    end_call();
+}
+
+shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
+                             bool adds, void *c)
+{
+    NN_TRY(nn_blas_load());
+    multiply_on(nn_blas_threads(), real, a, b, adds, c);
+    return SHOAL_OK;
+}
+
+void nn_blas_product_alone(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b, void *c)
+{
+    multiply_on(1, real, a, b, /*adds=*/false, c);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Infers the most common views without the dispatcher: flatten, reshape and view of contiguous tensors, and getitem.
+ * Passes make thousands of them. The rules are those of the meta functions (unit/graph/infer_view compares the two),
+ * which are used in all other cases.
+ */
+#ifndef GRAPH_INFER_VIEW_H
+#define GRAPH_INFER_VIEW_H
+
+#include "graph/ir/graph.h"
+
+/* Arguments must be complete. *tensor_out is the value of the call, one reference; NULL: there is no rule for it. */
+shoal_status infer_view(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args,
+                        shoal_tensor **tensor_out);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* The list of nodes, and their order numbers, which grow along it. Nothing here allocates or fails. */
+#ifndef GRAPH_ORDER_H
+#define GRAPH_ORDER_H
+
+#include "graph/ir/graph.h"
+
+/* Inserts a node that is in no list after `prev`; NULL: before the first node. */
+void order_insert_after(struct shoal_graph *graph, struct shoal_node *node, struct shoal_node *prev);
+
+/* Removes a node from the list. Its `prev` and `next` stay as they are, for walks that are at this node. */
+void order_remove(struct shoal_node *node);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * List scheduling gives all nodes a new order: of the nodes whose predecessors (graph/analysis/constraints.h) have been placed,
+ * the one with the lowest score comes next. Placeholders stay first, the output stays last, and all starts keep their
+ * order.
+ */
+#ifndef GRAPH_LIST_SCHEDULE_H
+#define GRAPH_LIST_SCHEDULE_H
+
+#include <stdbool.h>
+
+#include "graph/ir/graph.h"
+
+struct list_schedule {
+    bool raises_starts; /* nodes that the next start needs come before all others */
+    bool sinks_waits;   /* apart from that, waits come after other nodes */
+    bool
+        covers_starts; /* a start is followed by compute for as long as it takes (graph/analysis/estimate.h) */
+};
+
+/* Takes n log n time. A failure changes nothing. */
+shoal_status list_schedule_run(struct shoal_graph *graph, const struct list_schedule *settings);
+
+#endif

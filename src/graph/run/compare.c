@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Compares plans. Each rank writes a text with one line for each thing that must be equal on all members of the group.
+ * The first rank sends its text to all, piece by piece, and each rank finds the first of its lines that differs. All
+ * ranks report the lowest such line of all: what the first rank has there, and what the rank that differs has.
+ */
+#include "graph/run/compare.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/call/collectives.h"
+#include "comm/lane/handles.h"
+#include "graph/ir/captured.h"
+#include "graph/text/excerpt.h"
+#include "op/op.h"
+#include "shoal/group.h"
+
+#define PIECE_BYTES 4096
+
+/* The text ---------------------------------------------------------------------------------------------- */
+
+struct lines {
+    char *text;
+    size_t bytes;
+    size_t capacity;
+    shoal_status status;
+};
+
+static void __attribute__((format(printf, 2, 3))) write_line(struct lines *lines, const char *format, ...)
+{
+    if (lines->status != SHOAL_OK) {
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    lines->status = mem_grow((void **)&lines->text, &lines->capacity, lines->bytes + (size_t)length + 1, 1);
+    if (lines->status == SHOAL_OK) {
+        va_start(arguments, format);
+        (void)vsnprintf(lines->text + lines->bytes, (size_t)length + 1, format, arguments);
+        va_end(arguments);
+        lines->bytes += (size_t)length;
+    }
+}
+
+/* Writes the counts of pieces, which must be the same on all ranks, except for windows and all-to-all. */
+static void write_counts(struct lines *lines, const struct plan_collective *collective, size_t n_ranks)
+{
+    const struct collective *call = &collective->call;
+    if (collective->window != PLAN_NONE) {
+        return;
+    }
+    for (size_t i = 0; i < collective->n_pieces && !call->send_counts; i++) {
+        write_line(lines, "%s%zu", i == 0 ? ", count " : " ", call->pieces[i].count);
+    }
+    for (size_t i = 0; i < n_ranks && call->send_counts && call->kind != COLLECTIVE_ALL_TO_ALL; i++) {
+        write_line(lines, "%s%zu", i == 0 ? ", counts " : " ", call->send_counts[i]);
+    }
+}
+
+static void write_collective(struct lines *lines, const struct plan_collective *collective, size_t n_ranks)
+{
+    const struct collective *call = &collective->call;
+    const struct collective_row *row = &collective_rows[call->kind];
+    write_line(lines, "%%%s: %s as %s %s", collective->node, collective->op->name, row->name,
+               shoal_dtype_name(call->dtype));
+    if (row->reduces) {
+        write_line(lines, " %s", shoal_reduce_op_name(call->reduce));
+    }
+    if (row->reduces && call->factor != 0) {
+        write_line(lines, " factor %a", call->factor);
+    }
+    if (row->has_root) {
+        write_line(lines, " root %d", call->root);
+    }
+    write_counts(lines, collective, n_ranks);
+    for (size_t i = 0; i < collective->purpose.n_details; i++) {
+        write_line(lines, "%s%" PRId64, i == 0 ? ", of " : " ", collective->purpose.details[i]);
+    }
+    write_line(lines, "\n");
+}
+
+/* The collectives of two parameters of equal shape look alike. If ranks have them in another order, each would get the
+   other's. Passes are the same on all ranks, so what is equal before them is equal afterwards. */
+static void write_labels(struct lines *lines, const struct compared_group *compared)
+{
+    const struct captured *captured = compared->captured;
+    for (size_t i = 0; captured && i < captured->n_labels; i++) {
+        if (captured->labels[i].group == compared->group) {
+            write_line(lines, "the step: %s\n", captured->labels[i].text);
+        }
+    }
+}
+
+static struct lines write_plan(const struct compared_group *compared, const struct shoal_plan *plan,
+                               uint32_t group, const shoal_compile_options *options)
+{
+    struct lines lines = {.status = SHOAL_OK};
+    const struct plan_group *of = &plan->groups[group];
+    write_line(&lines, "options one_shot %d, one_shot_max_bytes %zu, no_comm_buffers %d\n", options->one_shot,
+               options->one_shot_max_bytes, options->no_comm_buffers);
+    for (size_t i = 0; i < plan->n_collectives; i++) {
+        if (plan->collectives[i].group == group) {
+            write_collective(&lines, &plan->collectives[i], of->size);
+        }
+    }
+    write_labels(&lines, compared);
+    return lines;
+}
+
+/* Exchanging --------------------------------------------------------------------------------------------- */
+
+/* Runs a collective of the comparison. If it fails on this rank, the group is poisoned, so that the other members do
+   not wait for it. Except for SHOAL_ERR_STATE and SHOAL_ERR_INVALID: then the call is not allowed here (in a callback,
+   for example), and fails on all ranks alike. */
+static shoal_status exchange(const struct compared_group *compared, struct collective *call)
+{
+    const struct purpose purpose = {
+        .id = PURPOSE_PLAN_COMPARE, .root = compared->number, .words = compared->name};
+    call->purpose = &purpose;
+    shoal_status status = collectives_run(compared->group, call);
+    if (status == SHOAL_OK) {
+        return SHOAL_OK;
+    }
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "rank %d could not compare its plan: %s",
+                   shoal_group_world_rank(compared->group, shoal_group_rank(compared->group)),
+                   shoal_error_text());
+    status = error_prefix(status, "group @%.64s", compared->name);
+    if (status != SHOAL_ERR_STATE && status != SHOAL_ERR_INVALID) {
+        group_poison(compared->group, status, text);
+    }
+    return status;
+}
+
+static shoal_status send_from(const struct compared_group *compared, void *data, size_t bytes, int root)
+{
+    struct collective call = {
+        .kind = COLLECTIVE_BROADCAST, .dtype = SHOAL_U8, .root = root, .single = {data, data, bytes}};
+    return exchange(compared, &call);
+}
+
+static shoal_status find_least(const struct compared_group *compared, int64_t *number)
+{
+    struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
+                              .dtype = SHOAL_I64,
+                              .reduce = SHOAL_MIN,
+                              .single = {number, number, 1}};
+    return exchange(compared, &call);
+}
+
+/* A rank's result as one number, of which the smallest counts: codes of failures are below those of lines that differ;
+   INT64_MAX means success. */
+#define RANKS_LIMIT ((int64_t)1 << 20)
+#define FAILURE_BASE (-((int64_t)1 << 40))
+
+static int64_t code_failure(int rank, shoal_status status)
+{
+    return FAILURE_BASE + (int64_t)rank * 256 - (int64_t)status;
+}
+
+static int rank_of_failure(int64_t code)
+{
+    return (int)((code - FAILURE_BASE) / 256);
+}
+
+/* Called by members that have no failure of their own: receives the text of the one that failed. */
+static shoal_status fail_of_other(const struct compared_group *compared, int64_t code)
+{
+    char text[ERROR_TEXT_BYTES] = "";
+    int rank = rank_of_failure(code);
+    shoal_status status = (shoal_status)(-((code - FAILURE_BASE) % 256));
+    TRY(send_from(compared, text, sizeof text, rank));
+    text[sizeof text - 1] = '\0';
+    return error_set(status, "rank %d of group @%.64s could not make its plan: %s: %s",
+                     shoal_group_world_rank(compared->group, rank), compared->name, shoal_status_name(status),
+                     text);
+}
+
+/* Tells the others that this rank has failed, and keeps its own error text. */
+static shoal_status keep_text(const struct compared_group *compared, shoal_status mine)
+{
+    char text[ERROR_TEXT_BYTES] = "";
+    char sent[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    memcpy(sent, text, sizeof sent);
+    int64_t code = code_failure(shoal_group_rank(compared->group), mine);
+    /* If telling the others fails, that error is dropped: the first one matters more. */
+    if (find_least(compared, &code) == SHOAL_OK) {
+        (void)send_from(compared, sent, sizeof sent, rank_of_failure(code));
+    }
+    return error_set(mine, "%s", text);
+}
+
+shoal_status compare_outcomes(const struct compared_group *compared, shoal_status mine)
+{
+    if (mine != SHOAL_OK) {
+        return keep_text(compared, mine);
+    }
+    int64_t code = INT64_MAX;
+    TRY(find_least(compared, &code));
+    return code == INT64_MAX ? SHOAL_OK : fail_of_other(compared, code);
+}
+
+static shoal_status find_most(const struct compared_group *compared, int64_t *numbers, size_t count)
+{
+    struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
+                              .dtype = SHOAL_I64,
+                              .reduce = SHOAL_MAX,
+                              .single = {numbers, numbers, count}};
+    return exchange(compared, &call);
+}
+
+shoal_status compare_rounds(struct compared_group *compared)
+{
+    return find_most(compared, &compared->n_rounds, 1);
+}
+
+shoal_status compare_needs(const struct compared_group *compared, struct plan_group *group)
+{
+    return find_most(compared, group->needs, group->n_needs);
+}
+
+/* Comparing ---------------------------------------------------------------------------------------------- */
+
+/* Reads the first rank's text, and compares it with this rank's. */
+struct reading {
+    const char *own;
+    size_t own_bytes;
+    size_t at;     /* bytes read */
+    int64_t line;  /* of the first difference, or of the next byte; from 0 */
+    size_t column; /* in that line, in bytes */
+    bool is_other; /* the texts differ */
+};
+
+static void read_byte(struct reading *reading, char byte)
+{
+    if (reading->at >= reading->own_bytes || reading->own[reading->at] != byte) {
+        reading->is_other = true;
+    }
+    reading->at++;
+    if (!reading->is_other) {
+        reading->line += byte == '\n';
+        reading->column = byte == '\n' ? 0 : reading->column + 1;
+    }
+}
+
+/* Writes an excerpt of a line of this rank's text; "" if there is no such line. */
+static void copy_line(const struct lines *lines, int64_t line, size_t column, char text_out[EXCERPT_BYTES])
+{
+    const char *at = lines->text;
+    const char *end = lines->text + lines->bytes;
+    for (; line > 0 && at < end; line--) {
+        at = (const char *)memchr(at, '\n', (size_t)(end - at)) + 1; /* each line has one */
+    }
+    size_t bytes = at < end ? (size_t)((const char *)memchr(at, '\n', (size_t)(end - at)) - at) : 0;
+    excerpt_write(text_out, at, bytes, column);
+}
+
+/* Reads the first rank's text. *line_out: the first line in which this rank's text differs; INT64_MAX: none. */
+static shoal_status read_first(const struct compared_group *compared, const struct lines *lines,
+                               uint64_t first_bytes, struct reading *reading, int64_t *line_out)
+{
+    bool is_first = shoal_group_rank(compared->group) == 0;
+    char piece[PIECE_BYTES];
+    for (uint64_t at = 0; at < first_bytes; at += PIECE_BYTES) {
+        size_t bytes = first_bytes - at < PIECE_BYTES ? (size_t)(first_bytes - at) : PIECE_BYTES;
+        if (is_first) {
+            memcpy(piece, lines->text + at, bytes);
+        }
+        TRY(send_from(compared, piece, bytes, 0));
+        for (size_t i = 0; i < bytes; i++) {
+            read_byte(reading, piece[i]);
+        }
+    }
+    bool is_longer = lines->bytes > first_bytes; /* it has all lines of the first, and more */
+    *line_out = reading->is_other || is_longer ? reading->line : INT64_MAX;
+    return SHOAL_OK;
+}
+
+/* The first rank and the one that differs send an excerpt of their lines around the difference; all ranks fail. */
+static shoal_status fail_different(const struct compared_group *compared, const struct lines *lines,
+                                   const struct reading *reading, int64_t code)
+{
+    int rank = (int)(code % RANKS_LIMIT);
+    int self = shoal_group_rank(compared->group);
+    uint64_t column = reading->column;
+    char texts[2][EXCERPT_BYTES] = {"", ""};
+    TRY(send_from(compared, &column, sizeof column, rank));
+    copy_line(lines, code / RANKS_LIMIT, (size_t)column, texts[self == rank ? 1 : 0]);
+    TRY(send_from(compared, texts[0], EXCERPT_BYTES, 0));
+    TRY(send_from(compared, texts[1], EXCERPT_BYTES, rank));
+    for (int i = 0; i < 2; i++) {
+        texts[i][EXCERPT_BYTES - 1] = '\0';
+        if (texts[i][0] == '\0') {
+            (void)snprintf(texts[i], EXCERPT_BYTES, "nothing more");
+        }
+    }
+    return error_set(SHOAL_ERR_MISMATCH,
+                     "plans differ on group @%.64s: rank %d has \"%s\", rank %d has \"%s\"", compared->name,
+                     shoal_group_world_rank(compared->group, 0), texts[0],
+                     shoal_group_world_rank(compared->group, rank), texts[1]);
+}
+
+static shoal_status compare_lines(const struct compared_group *compared, const struct lines *lines)
+{
+    struct reading reading = {.own = lines->text, .own_bytes = lines->bytes};
+    uint64_t first_bytes = lines->bytes;
+    int64_t line = INT64_MAX;
+    TRY(send_from(compared, &first_bytes, sizeof first_bytes, 0));
+    TRY(read_first(compared, lines, first_bytes, &reading, &line));
+    int64_t code =
+        line == INT64_MAX ? INT64_MAX : line * RANKS_LIMIT + (int64_t)shoal_group_rank(compared->group);
+    TRY(find_least(compared, &code));
+    return code == INT64_MAX ? SHOAL_OK : fail_different(compared, lines, &reading, code);
+}
+
+shoal_status compare_plans(const struct compared_group *compared, const struct shoal_plan *plan,
+                           uint32_t group_index, const shoal_compile_options *options, shoal_status mine)
+{
+    struct lines lines = {.status = mine};
+    if (mine == SHOAL_OK) {
+        lines = write_plan(compared, plan, group_index, options);
+    }
+    /* From here on all ranks have a text: if one has failed, none goes on. */
+    shoal_status status = compare_outcomes(compared, lines.status);
+    if (status == SHOAL_OK) {
+        status = compare_lines(compared, &lines);
+    }
+    mem_free(lines.text);
+    return status;
+}

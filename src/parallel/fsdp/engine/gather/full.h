@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* Allocates and frees memory for the full parameters of a unit that are not in a window. */
+#ifndef PARALLEL_FSDP_ENGINE_FULL_H
+#define PARALLEL_FSDP_ENGINE_FULL_H
+
+#include "parallel/fsdp/engine/state/unit.h"
+
+shoal_status fsdp_full_allocate(struct fsdp_unit *unit);
+void fsdp_full_free(struct fsdp_unit *unit);
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/* Packs and unpacks the rows of a gather: rows.h has the layout. */
+#include "parallel/fsdp/engine/gather/rows.h"
+
+#include <string.h>
+
+#include "kernel/kernel.h"
+#include "parallel/fsdp/engine/state/context.h"
+#include "parallel/fsdp/engine/state/lanes.h"
+#include "parallel/fsdp/engine/state/param.h"
+#include "parallel/fsdp/engine/state/unit.h"
+#include "tensor/dtype.h"
+
+/* In rows of several dtypes each shard begins at a multiple of this, so that it is aligned for its dtype. */
+#define BYTES_ALIGNMENT 16
+
+static bool is_mixed(const struct fsdp_unit *unit)
+{
+    for (size_t i = 1; i < unit->n_params; i++) {
+        if (unit->params[i].compute != unit->params[0].compute) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How many elements a parameter has in a row. */
+static size_t count_in_row(const struct fsdp_rows *rows, const struct fsdp_unit *unit,
+                           const struct fsdp_param *param)
+{
+    return rows->is_kept ? (size_t)unit->context->mesh.n_shards * param->padded_count / rows->n_rows
+                         : param->padded_count;
+}
+
+static size_t bytes_in_row(const struct fsdp_rows *rows, const struct fsdp_unit *unit,
+                           const struct fsdp_param *param)
+{
+    size_t bytes = count_in_row(rows, unit, param) * dtype_bytes(param->compute);
+    return rows->is_mixed ? (bytes + BYTES_ALIGNMENT - 1) / BYTES_ALIGNMENT * BYTES_ALIGNMENT : bytes;
+}
+
+struct fsdp_rows fsdp_rows_of(const struct fsdp_unit *unit)
+{
+    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    bool is_kept = unit->state == FSDP_KEPT;
+    int n_rows = is_kept ? unit->config.reshard_ranks : mesh->n_shards;
+    struct fsdp_rows rows = {.group = is_kept ? unit->gather.neighbours->windows.group : mesh->gather,
+                             .n_rows = (size_t)n_rows,
+                             .mine = (size_t)(mesh->shard % n_rows),
+                             .is_kept = is_kept,
+                             .is_mixed = is_mixed(unit)};
+    rows.dtype = rows.is_mixed ? SHOAL_U8 : unit->params[0].compute;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        rows.bytes += bytes_in_row(&rows, unit, &unit->params[i]);
+    }
+    return rows;
+}
+
+void fsdp_rows_pack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, char *row)
+{
+    memset(row, 0, rows->bytes);
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        if (rows->is_kept) {
+            kernel_cast(param->compute, row, param->compute, param->kept, param->kept_count);
+        } else {
+            kernel_cast(param->compute, row, param->dtype, param->shard, param->padded_count);
+        }
+        row += bytes_in_row(rows, unit, param);
+    }
+}
+
+/* Copies shard `w`, without its padding, to its places in the whole: one for each index of the outer dimension. */
+static void unpack_shard(const struct fsdp_param *param, size_t w, const char *from, char *full)
+{
+    size_t element_bytes = dtype_bytes(param->compute);
+    int64_t begin;
+    int64_t end;
+    fsdp_param_rows(param, (int64_t)w, &begin, &end);
+    size_t piece = (size_t)((end - begin) * param->inner) * element_bytes;
+    for (int64_t o = 0; o < param->outer && piece > 0; o++) {
+        size_t to = (size_t)((o * param->size + begin) * param->inner) * element_bytes;
+        kernel_copy(full + to, from + (size_t)o * piece, piece);
+    }
+}
+
+/* Copies the slice that neighbour `w` kept, which is a contiguous range of the whole, to its place. */
+static void unpack_kept(const struct fsdp_param *param, size_t w, size_t length, const char *from, char *full)
+{
+    size_t element_bytes = dtype_bytes(param->compute);
+    size_t begin = w * length;
+    if (begin < param->count) {
+        size_t count = param->count - begin < length ? param->count - begin : length;
+        kernel_copy(full + begin * element_bytes, from, count * element_bytes);
+    }
+}
+
+static void unpack_row(const struct fsdp_rows *rows, const struct fsdp_unit *unit, size_t w, const char *row)
+{
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        char *full = unit->gather.full + param->window_offset;
+        if (rows->is_kept) {
+            unpack_kept(param, w, count_in_row(rows, unit, param), row, full);
+        } else {
+            unpack_shard(param, w, row, full);
+        }
+        row += bytes_in_row(rows, unit, param);
+    }
+}
+
+void fsdp_rows_unpack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, const char *gathered)
+{
+    for (size_t w = 0; w < rows->n_rows; w++) {
+        unpack_row(rows, unit, w, gathered + w * rows->bytes);
+    }
+}

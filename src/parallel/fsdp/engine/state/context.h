@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/* What the units of a context share: lanes, pools, the order of passes, and reductions in flight. */
+#ifndef PARALLEL_FSDP_ENGINE_CONTEXT_H
+#define PARALLEL_FSDP_ENGINE_CONTEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "comm/group/owned.h"
+#include "parallel/fsdp/engine/state/lanes.h"
+#include "parallel/fsdp/engine/state/memory.h"
+#include "parallel/fsdp/engine/state/pool.h"
+#include "parallel/fsdp/engine/state/unit.h"
+#include "shoal/fsdp.h"
+#include "shoal/work.h"
+
+struct fsdp_reduction;
+
+/* A pool for the units that stay sharded over the same number of neighbours after a forward pass. */
+struct fsdp_kept {
+    int n_ranks;
+    struct fsdp_pool windows;
+};
+
+struct fsdp_unit_list {
+    struct fsdp_unit **units;
+    size_t n;
+    size_t capacity;
+};
+
+/* Memory that units use in turn. */
+struct fsdp_pools {
+    struct fsdp_pool windows;
+    struct fsdp_pool buffers;
+    struct fsdp_kept **kept; /* one for each number of neighbours */
+    size_t n_kept;
+    size_t kept_capacity;
+};
+
+/* Units in the order of their forward passes: it tells which ones to gather ahead. */
+struct fsdp_passes {
+    struct fsdp_unit_list order;         /* forward passes of this step whose backward pass is to come */
+    struct fsdp_unit_list forwards;      /* all forward passes of this step */
+    struct fsdp_unit_list last_forwards; /* all forward passes of the step before */
+};
+
+/* Reductions in flight. */
+struct fsdp_reductions {
+    struct fsdp_reduction *items; /* oldest first */
+    size_t n;
+    size_t capacity;
+    const struct fsdp_unit *last; /* the last unit that was reduced */
+};
+
+/* Barriers between passes (marks.h). */
+struct fsdp_marks {
+    shoal_work *forwards;       /* the mark after the forward passes, in flight; NULL: none */
+    shoal_work *gathers;        /* the mark after the gathers of the backward pass; likewise */
+    size_t n_backwards;         /* how many backward passes were marked as ended, over shards */
+    size_t n_replica_backwards; /* and over replicas */
+};
+
+struct fsdp_backward {
+    bool is_running;
+    bool has_failed;  /* with the explicit calls: gradients of a unit may be lost, until a reset */
+    bool is_not_last; /* more backward passes of this step will follow this one */
+    size_t n_newer;   /* how many newer forward passes of the same module are pending (parallel/forwards.h) */
+};
+
+/* A callback for tests. */
+struct fsdp_listener {
+    void (*hear)(void *context, enum fsdp_event event, const struct fsdp_unit *unit);
+    void *context;
+};
+
+/* Used with the explicit calls only: the first permanent failure, and its text. Every later call fails with it. */
+struct fsdp_failure {
+    shoal_status status;
+    char text[ERROR_TEXT_BYTES];
+};
+
+struct fsdp_context_config {
+    int forward_prefetch; /* how many units ahead are gathered in a forward pass */
+    int max_reduces;
+};
+
+struct fsdp_context {
+    struct owned owned; /* first: an entry of the world's list, by which it tells of its end */
+    bool is_closed;     /* the world was closed: the context can only be freed */
+    bool is_prepared;
+    uint32_t root;   /* the number of this context among those made on the group; ranks compare it */
+    int n_callbacks; /* functions of the program that run inside a call on the context; they must not call it */
+    size_t n_asked; /* how often explicit calls gave the program the address of a shard, which it may write */
+    size_t n_looked; /* n_asked when parameters that stay gathered were last checked (explicit/step.c) */
+    struct fsdp_mesh mesh;
+    shoal_fsdp_options options;
+    struct fsdp_context_config config;
+    struct fsdp_memory memory;
+    struct fsdp_unit **units;
+    size_t n_units;
+    size_t units_capacity;
+    struct fsdp_pools pools;
+    struct fsdp_passes passes;
+    struct fsdp_reductions reductions;
+    struct fsdp_marks marks;
+    struct fsdp_backward backward;
+    struct fsdp_listener listener;
+    struct fsdp_failure failure;
+};
+
+/* The name of a value of shoal_reshard or shoal_sharded, for error texts. */
+const char *fsdp_reshard_name(shoal_reshard reshard);
+const char *fsdp_sharded_name(shoal_sharded sharded);
+/* SHOAL_ERR_INVALID if parameters are not sharded, but `reshard` asks to give them up. */
+shoal_status fsdp_check_sharded(shoal_sharded sharded, shoal_reshard reshard);
+/* fsdp_check_sharded for groups in which every rank keeps everything; `why` says so in the error text. */
+shoal_status fsdp_check_not_sharded(const char *why, shoal_sharded sharded);
+shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options);
+shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks);
+/* `root` is the number that fsdp_mesh_next_root gave to the context, or to the wrapper that becomes the root. */
+shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
+                                 uint32_t root, struct fsdp_context **context_out);
+void fsdp_context_free(struct fsdp_context *context);
+/* Public calls begin with this. SHOAL_ERR_STATE once the world is closed. */
+shoal_status fsdp_context_check(const struct fsdp_context *context);
+
+/* Adds a unit at the end. Call before the first forward pass. */
+shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out);
+/* Makes a unit that has no context yet, and frees one. */
+shoal_status fsdp_unit_create_alone(const char *name, struct fsdp_unit **unit_out);
+void fsdp_unit_free(struct fsdp_unit *unit);
+/* Frees the handles of a unit whose module is gone. */
+void fsdp_unit_end_handles(struct fsdp_unit *unit);
+/* Adds a unit that was made alone; the context owns it from now on. */
+shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_unit *unit);
+/* Adds a parameter. The unit owns its memory from now on. */
+shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param);
+
+#endif

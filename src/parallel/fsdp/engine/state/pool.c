@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/* Pools of windows and of buffers: pool.h has the rules. */
+#include "parallel/fsdp/engine/state/pool.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/call/collectives.h"
+#include "comm/lane/handles.h"
+#include "parallel/fsdp/engine/state/memory.h"
+#include "parallel/fsdp/engine/state/param.h"
+
+void fsdp_pool_init(struct fsdp_pool *pool, enum fsdp_pool_kind kind, shoal_group *group,
+                    struct fsdp_memory *memory)
+{
+    *pool = (struct fsdp_pool){.kind = kind, .group = group, .n_sharing = 1, .memory = memory};
+    if (kind == FSDP_WINDOWS && group) {
+        pool->n_sharing = (size_t)group_n_local(group);
+    }
+}
+
+static enum fsdp_memory_kind memory_kind(const struct fsdp_pool *pool)
+{
+    return pool->kind == FSDP_WINDOWS ? FSDP_MEMORY_WINDOWS : FSDP_MEMORY_BUFFERS;
+}
+
+static size_t share_of(const struct fsdp_pool *pool, size_t bytes)
+{
+    return (bytes + pool->n_sharing - 1) / pool->n_sharing;
+}
+
+static void free_block(struct fsdp_block *block)
+{
+    if (block->symmetric) {
+        shoal_symmetric_free(block->symmetric);
+    } else {
+        mem_free(block->data);
+    }
+    shoal_window_free(block->window);
+    mem_free(block);
+}
+
+void fsdp_pool_free(struct fsdp_pool *pool)
+{
+    for (size_t i = 0; i < pool->n_blocks; i++) {
+        free_block(pool->blocks[i]);
+    }
+    mem_free(pool->blocks);
+    mem_free(pool->given_up);
+    *pool = (struct fsdp_pool){.group = NULL};
+}
+
+void fsdp_pool_forget(struct fsdp_pool *pool)
+{
+    pool->group = NULL;
+    for (size_t i = 0; i < pool->n_blocks; i++) {
+        struct fsdp_block *block = pool->blocks[i];
+        if (block->window || block->symmetric) {
+            fsdp_memory_remove(pool->memory, memory_kind(pool), share_of(pool, block->bytes));
+            block->data = NULL;
+        }
+        block->window = NULL;
+        block->symmetric = NULL;
+    }
+}
+
+/* Choosing ----------------------------------------------------------------------------------------------- */
+
+/* The smallest free block that is large enough. */
+static struct fsdp_block *find_large(const struct fsdp_pool *pool, size_t bytes)
+{
+    struct fsdp_block *best = NULL;
+    for (size_t i = 0; i < pool->n_blocks; i++) {
+        struct fsdp_block *block = pool->blocks[i];
+        bool fits = !block->is_taken && !block->is_owned && block->bytes >= bytes;
+        best = fits && (!best || block->bytes < best->bytes) ? block : best;
+    }
+    return best;
+}
+
+/* The largest free block that is too small. */
+static struct fsdp_block *find_small(const struct fsdp_pool *pool, size_t bytes)
+{
+    struct fsdp_block *best = NULL;
+    for (size_t i = 0; i < pool->n_blocks; i++) {
+        struct fsdp_block *block = pool->blocks[i];
+        bool is_small = !block->is_taken && !block->is_owned && block->bytes < bytes;
+        best = is_small && (!best || block->bytes > best->bytes) ? block : best;
+    }
+    return best;
+}
+
+struct fsdp_block *fsdp_pool_take(struct fsdp_pool *pool, size_t bytes)
+{
+    struct fsdp_block *block = find_large(pool, bytes);
+    if (!block || block->bytes / 2 > bytes) {
+        return NULL;
+    }
+    block->is_taken = true;
+    return block;
+}
+
+/* Making ------------------------------------------------------------------------------------------------- */
+
+static void remove_block(struct fsdp_pool *pool, struct fsdp_block *block)
+{
+    size_t at = 0;
+    while (pool->blocks[at] != block) {
+        at++;
+    }
+    pool->n_blocks--;
+    memmove(&pool->blocks[at], &pool->blocks[at + 1], (pool->n_blocks - at) * sizeof block);
+    pool->bytes -= block->bytes;
+    fsdp_memory_remove(pool->memory, memory_kind(pool), share_of(pool, block->bytes));
+    free_block(block);
+}
+
+static bool was_given_up(const struct fsdp_pool *pool, size_t bytes)
+{
+    for (size_t i = 0; i < pool->n_given_up; i++) {
+        if (pool->given_up[i] == bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The list given_up has room, because add_block has made it. */
+static void give_up_block(struct fsdp_pool *pool, struct fsdp_block *block)
+{
+    if (!was_given_up(pool, block->bytes)) {
+        pool->given_up[pool->n_given_up++] = block->bytes;
+    }
+    remove_block(pool, block);
+}
+
+/* Frees blocks before one of `bytes` is made. Unless the pool keeps blocks, frees the largest one that is too
+   small; then as many more of these as it takes to stay within the limit. Making the new block waits for all
+   ranks, so by then all of them have freed the memory. */
+static void make_room(struct fsdp_pool *pool, size_t bytes, size_t limit)
+{
+    bool replaces = !pool->keeps;
+    struct fsdp_block *small = find_small(pool, bytes);
+    while (small && (replaces || pool->bytes + bytes > limit)) {
+        give_up_block(pool, small);
+        replaces = false;
+        small = find_small(pool, bytes);
+    }
+}
+
+static shoal_status allocate(const struct fsdp_pool *pool, struct fsdp_block *block)
+{
+    if (pool->kind == FSDP_WINDOWS) {
+        return shoal_window_create(pool->group, block->bytes, &block->window);
+    }
+    if (pool->group) {
+        TRY(symmetric_create_if_possible(pool->group, block->bytes, &block->symmetric));
+        block->data = shoal_symmetric_data(block->symmetric);
+        return SHOAL_OK;
+    }
+    block->data = mem_alloc_aligned(block->bytes > 0 ? block->bytes : 1, FSDP_ALIGNMENT);
+    return block->data ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+/* Compares with the other ranks what the block is for, then makes it in place of blocks that are too small. */
+static shoal_status replace(struct fsdp_pool *pool, struct fsdp_block *block, size_t limit,
+                            const struct purpose *purpose)
+{
+    TRY(pool->group ? collectives_barrier(pool->group, purpose) : SHOAL_OK);
+    make_room(pool, block->bytes, limit);
+    return allocate(pool, block);
+}
+
+static shoal_status add_block(struct fsdp_pool *pool, size_t bytes, size_t limit,
+                              const struct purpose *purpose)
+{
+    TRY(mem_grow((void **)&pool->blocks, &pool->capacity, pool->n_blocks + 1, sizeof pool->blocks[0]));
+    TRY(mem_grow((void **)&pool->given_up, &pool->given_up_capacity, pool->n_given_up + pool->n_blocks,
+                 sizeof pool->given_up[0]));
+    struct fsdp_block *block = mem_alloc_zeroed(1, sizeof *block);
+    if (!block) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    block->bytes = bytes;
+    shoal_status status = replace(pool, block, limit, purpose);
+    if (status != SHOAL_OK) {
+        mem_free(block);
+        return status;
+    }
+    pool->blocks[pool->n_blocks++] = block;
+    pool->bytes += bytes;
+    fsdp_memory_add(pool->memory, memory_kind(pool), share_of(pool, bytes));
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_pool_make(struct fsdp_pool *pool, size_t bytes, size_t limit, const struct purpose *purpose,
+                            struct fsdp_block **block_out)
+{
+    struct fsdp_block *block = find_large(pool, bytes);
+    const struct fsdp_block *small = find_small(pool, bytes);
+    pool->keeps = pool->keeps || was_given_up(pool, bytes);
+    size_t after = pool->bytes + bytes;
+    if (small && (!pool->keeps || after > limit)) {
+        after -= small->bytes;
+    }
+    if (!block || after <= limit) {
+        TRY(add_block(pool, bytes, limit, purpose));
+        block = pool->blocks[pool->n_blocks - 1];
+    }
+    block->is_taken = true;
+    *block_out = block;
+    return SHOAL_OK;
+}
+
+/* Owning ------------------------------------------------------------------------------------------------- */
+
+void fsdp_block_own(struct fsdp_block *block)
+{
+    block->is_owned = true;
+}
+
+void fsdp_block_disown(struct fsdp_block *block)
+{
+    block->is_owned = false;
+}
+
+bool fsdp_block_take(struct fsdp_block *block)
+{
+    bool is_free = !block->is_taken;
+    block->is_taken = true;
+    return is_free;
+}
+
+/* Giving back -------------------------------------------------------------------------------------------- */
+
+void fsdp_pool_give_back(struct fsdp_block *block)
+{
+    block->is_taken = block->n_landed > 0;
+}
+
+shoal_status fsdp_pool_release_window(struct fsdp_block *block)
+{
+    fsdp_pool_give_back(block);
+    return shoal_window_release(block->window);
+}
+
+void fsdp_block_keep(struct fsdp_block *block)
+{
+    block->n_landed++;
+}
+
+void fsdp_block_drop(struct fsdp_block *block)
+{
+    block->n_landed--;
+    block->is_taken = block->n_landed > 0;
+}

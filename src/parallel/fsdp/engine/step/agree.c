@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Checks, before anything is gathered, that all ranks have the same units. Each rank sends one number for every unit: a
+ * hash of everything that must be equal. Otherwise gathers and reductions would find a difference later, or not at all
+ * if only shapes differ.
+ *
+ * Every rank of a group sees the numbers of all ranks, so all know which unit is the first that differs. Together they
+ * then look for the difference: they exchange a number for each part of the unit, then a description of that part.
+ */
+#include "parallel/fsdp/engine/step/agree.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/options.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "parallel/fsdp/engine/agree/compare.h"
+#include "parallel/fsdp/engine/state/context.h"
+#include "parallel/fsdp/engine/state/param.h"
+#include "parallel/fsdp/engine/agree/purpose.h"
+#include "parallel/fsdp/engine/step/transfer.h"
+#include "parallel/fsdp/engine/state/unit.h"
+#include "tensor/dtype.h"
+
+static uint64_t mix(uint64_t seed, int64_t value)
+{
+    return hash_bytes(seed, &value, sizeof value);
+}
+
+static uint64_t mix_double(uint64_t seed, double value)
+{
+    return hash_bytes(seed, &value, sizeof value);
+}
+
+static uint64_t number_of_param(uint64_t seed, const struct fsdp_param *param)
+{
+    uint64_t number = mix(mix(seed, (int64_t)param->dtype), param->requires_grad);
+    number = mix(mix(number, param->dim), param->n_dims);
+    for (int i = 0; i < param->n_dims; i++) {
+        number = mix(number, param->shape[i]);
+    }
+    return hash_bytes(number, param->name, strlen(param->name));
+}
+
+/* The number of everything except parameters. */
+static uint64_t number_of_options(const struct fsdp_unit *unit)
+{
+    uint64_t number = mix(mix(0, (int64_t)unit->config.reshard), unit->config.reshard_ranks);
+    number = mix(mix(number, (int64_t)unit->config.param_dtype), (int64_t)unit->config.reduce_dtype);
+    number = mix_double(mix(number, unit->config.force_sum), unit->config.divide_factor);
+    number = mix(mix(number, unit->hooks.all_gather.call != NULL), unit->hooks.reduce_scatter.call != NULL);
+    number = mix(number, option_choice(OPTION_FSDP_GATHER));
+    return mix(mix(number, unit->config.reduce_unused), (int64_t)unit->config.sharded);
+}
+
+static uint64_t number_of_unit(const struct fsdp_unit *unit)
+{
+    uint64_t number = mix(number_of_options(unit), (int64_t)unit->n_params);
+    for (size_t i = 0; i < unit->n_params; i++) {
+        number = number_of_param(number, &unit->params[i]);
+    }
+    return number;
+}
+
+/* Exchanging --------------------------------------------------------------------------------------------- */
+
+/* The n numbers of every rank, and where they differ. */
+struct numbers {
+    shoal_group *group;
+    uint64_t *all;
+    size_t n;
+    int rank;     /* the first rank of the group whose numbers differ from this rank's; -1: none */
+    size_t which; /* the first number that differs on any rank: the same for all ranks */
+};
+
+static void find_difference(struct numbers *numbers, const uint64_t *mine)
+{
+    int n_ranks = shoal_group_n_ranks(numbers->group);
+    numbers->rank = -1;
+    for (size_t i = 0; i < numbers->n; i++) {
+        for (int rank = 0; rank < n_ranks; rank++) {
+            if (numbers->all[(size_t)rank * numbers->n + i] != mine[i]) {
+                numbers->rank = rank;
+                numbers->which = i;
+                return;
+            }
+        }
+    }
+}
+
+/* Call numbers_free also after a failure. */
+static shoal_status exchange(shoal_group *group, const uint64_t *mine, size_t n, struct numbers *numbers_out)
+{
+    *numbers_out = (struct numbers){.group = group, .n = n, .rank = -1};
+    numbers_out->all = mem_alloc_zeroed((size_t)shoal_group_n_ranks(group) * n, sizeof *numbers_out->all);
+    if (!numbers_out->all) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    TRY(shoal_group_all_gather(group, mine, numbers_out->all, n, SHOAL_U64));
+    find_difference(numbers_out, mine);
+    return SHOAL_OK;
+}
+
+static void numbers_free(struct numbers *numbers)
+{
+    mem_free(numbers->all);
+    numbers->all = NULL;
+}
+
+static const uint64_t *numbers_of(const struct numbers *numbers, int rank)
+{
+    return numbers->all + (size_t)rank * numbers->n;
+}
+
+enum {
+    WORDS_BYTES = 256
+};
+
+/* Every rank sends a text of WORDS_BYTES. Gives the text of `rank`. */
+static shoal_status exchange_words(shoal_group *group, const char *mine, int rank, char *theirs_out)
+{
+    char *all = mem_alloc_zeroed((size_t)shoal_group_n_ranks(group), WORDS_BYTES);
+    if (!all) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = shoal_group_all_gather(group, mine, all, WORDS_BYTES, SHOAL_U8);
+    if (status == SHOAL_OK) {
+        memcpy(theirs_out, all + (size_t)rank * WORDS_BYTES, WORDS_BYTES);
+        theirs_out[WORDS_BYTES - 1] = 0;
+    }
+    mem_free(all);
+    return status;
+}
+
+/* Words -------------------------------------------------------------------------------------------------- */
+
+/* "partly over 2 ranks", "never"; and a number of ranks that means nothing there, because it is compared as well. */
+static void describe_reshard(const struct fsdp_unit_config *config, char *words, size_t bytes)
+{
+    struct text text = text_begin(words, bytes);
+    text_add(&text, "%s", fsdp_reshard_name(config->reshard));
+    if (config->reshard == SHOAL_RESHARD_PARTLY) {
+        text_add(&text, " over %d ranks", config->reshard_ranks);
+    } else if (config->reshard_ranks != 0) {
+        text_add(&text, " with reshard_ranks %d", config->reshard_ranks);
+    }
+}
+
+static void describe_options(const struct fsdp_unit *unit, char *words)
+{
+    const struct fsdp_unit_config *config = &unit->config;
+    char reshard[48];
+    describe_reshard(config, reshard, sizeof reshard);
+    (void)snprintf(words, WORDS_BYTES,
+                   "reshard %s, sharded %s, param_dtype %s, reduce_dtype %s, divide_factor %g, "
+                   "force_sum %d, custom all-gather %d, custom reduce-scatter %d, reduce_unused %d, "
+                   "SHOAL_FSDP_GATHER %s",
+                   reshard, fsdp_sharded_name(config->sharded),
+                   config->param_dtype != 0 ? shoal_dtype_name(config->param_dtype) : "as stored",
+                   config->reduce_dtype != 0 ? shoal_dtype_name(config->reduce_dtype) : "of the gradients",
+                   config->divide_factor, config->force_sum, unit->hooks.all_gather.call != NULL,
+                   unit->hooks.reduce_scatter.call != NULL, config->reduce_unused,
+                   option_choice(OPTION_FSDP_GATHER) == 1 ? "copy" : "auto");
+}
+
+/* Leaves only the settings that differ. Both texts list the same settings in the same order, with ", " between them. */
+static void keep_differences(char mine[WORDS_BYTES], char theirs[WORDS_BYTES])
+{
+    char kept[2][WORDS_BYTES];
+    struct text texts[2] = {text_begin(kept[0], WORDS_BYTES), text_begin(kept[1], WORDS_BYTES)};
+    const char *at[2] = {mine, theirs};
+    while (*at[0] && *at[1]) {
+        size_t lengths[2];
+        for (int i = 0; i < 2; i++) {
+            const char *end = strstr(at[i], ", ");
+            lengths[i] = end ? (size_t)(end - at[i]) : strlen(at[i]);
+        }
+        bool is_same = lengths[0] == lengths[1] && memcmp(at[0], at[1], lengths[0]) == 0;
+        for (int i = 0; i < 2; i++) {
+            if (!is_same) {
+                text_add(&texts[i], "%s%.*s", texts[i].length > 0 ? ", " : "", (int)lengths[i], at[i]);
+            }
+            at[i] += lengths[i];
+            at[i] += *at[i] ? strlen(", ") : 0;
+        }
+    }
+    if (kept[0][0]) {
+        memcpy(mine, kept[0], WORDS_BYTES);
+        memcpy(theirs, kept[1], WORDS_BYTES);
+    }
+}
+
+static void describe_param(const struct fsdp_param *param, char *words)
+{
+    size_t n =
+        (size_t)snprintf(words, WORDS_BYTES, "%.80s %s [", param->name, shoal_dtype_name(param->dtype));
+    for (int i = 0; i < param->n_dims && n < WORDS_BYTES; i++) {
+        n += (size_t)snprintf(words + n, WORDS_BYTES - n, "%s%lld", i > 0 ? "," : "",
+                              (long long)param->shape[i]);
+    }
+    if (n < WORDS_BYTES) {
+        (void)snprintf(words + n, WORDS_BYTES - n, "] sharded along %d, %s gradients", param->dim,
+                       param->requires_grad ? "with" : "without");
+    }
+}
+
+/* What differs in a unit ----------------------------------------------------------------------------------- */
+
+/* The parts are the options and each parameter. */
+static shoal_status report_part(shoal_group *group, const struct fsdp_unit *unit, size_t part, int rank)
+{
+    char mine[WORDS_BYTES] = "";
+    char theirs[WORDS_BYTES] = "";
+    if (part == 0) {
+        describe_options(unit, mine);
+    } else {
+        describe_param(&unit->params[part - 1], mine);
+    }
+    TRY(exchange_words(group, mine, rank, theirs));
+    if (part == 0) {
+        keep_differences(mine, theirs);
+    }
+    return error_set(SHOAL_ERR_MISMATCH, "%s: %s here: %s; on rank %d: %s", unit->name,
+                     part == 0 ? "options" : "parameter", mine, shoal_group_world_rank(group, rank), theirs);
+}
+
+static shoal_status compare_parts(shoal_group *group, const struct fsdp_unit *unit, const uint64_t *parts)
+{
+    struct numbers numbers;
+    shoal_status status = exchange(group, parts, unit->n_params + 1, &numbers);
+    int rank = numbers.rank;
+    size_t which = numbers.which;
+    numbers_free(&numbers);
+    TRY(status);
+    /* Some part should differ: the number of the unit is computed from the same values. */
+    return rank < 0 ? error_set(SHOAL_ERR_MISMATCH, "%s differs between ranks", unit->name)
+                    : report_part(group, unit, which, rank);
+}
+
+static shoal_status compare_counts(shoal_group *group, const struct fsdp_unit *unit)
+{
+    struct numbers numbers;
+    uint64_t n_params = unit->n_params;
+    shoal_status status = exchange(group, &n_params, 1, &numbers);
+    if (status == SHOAL_OK && numbers.rank >= 0) {
+        status = error_set(SHOAL_ERR_MISMATCH, "%s: %zu parameters here, %zu on rank %d", unit->name,
+                           unit->n_params, (size_t)numbers_of(&numbers, numbers.rank)[0],
+                           shoal_group_world_rank(group, numbers.rank));
+    }
+    numbers_free(&numbers);
+    return status;
+}
+
+/* Finds out what differs in a unit. Returns an error in any case. */
+static shoal_status report_unit(shoal_group *group, const struct fsdp_unit *unit)
+{
+    TRY(compare_counts(group, unit));
+    uint64_t *parts = mem_alloc_zeroed(unit->n_params + 1, sizeof *parts);
+    if (!parts) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    parts[0] = number_of_options(unit);
+    for (size_t i = 0; i < unit->n_params; i++) {
+        parts[i + 1] = number_of_param(0, &unit->params[i]);
+    }
+    shoal_status status = compare_parts(group, unit, parts);
+    mem_free(parts);
+    return status;
+}
+
+static shoal_status compare_units(const struct fsdp_context *context, shoal_group *group)
+{
+    struct numbers numbers;
+    uint64_t *mine = mem_alloc_zeroed(context->n_units, sizeof *mine);
+    if (!mine) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < context->n_units; i++) {
+        mine[i] = number_of_unit(context->units[i]);
+    }
+    shoal_status status = exchange(group, mine, context->n_units, &numbers);
+    int rank = numbers.rank;
+    size_t which = numbers.which;
+    numbers_free(&numbers);
+    mem_free(mine);
+    TRY(status);
+    return rank < 0 ? SHOAL_OK : report_unit(group, context->units[which]);
+}
+
+/* Exactly ------------------------------------------------------------------------------------------------ */
+
+/*
+ * The numbers above lead to a text that says what differs, but different units might have the same number. So each unit
+ * is compared once more as a whole, by the details of a purpose (transport/purpose.h).
+ */
+struct unit_details {
+    int64_t *numbers;
+    size_t n;
+    size_t capacity;
+};
+
+static shoal_status add_number(struct unit_details *details, int64_t number)
+{
+    TRY(mem_grow((void **)&details->numbers, &details->capacity, details->n + 1, sizeof details->numbers[0]));
+    details->numbers[details->n++] = number;
+    return SHOAL_OK;
+}
+
+static shoal_status add_text(struct unit_details *details, const char *text)
+{
+    size_t length = strlen(text);
+    TRY(add_number(details, (int64_t)length));
+    for (size_t i = 0; i < length; i += sizeof(int64_t)) {
+        int64_t word = 0;
+        memcpy(&word, text + i, length - i < sizeof word ? length - i : sizeof word);
+        TRY(add_number(details, word));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status add_param(struct unit_details *details, const struct fsdp_param *param)
+{
+    const int64_t numbers[] = {(int64_t)param->dtype, param->requires_grad, param->dim, param->n_dims};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        TRY(add_number(details, numbers[i]));
+    }
+    for (int i = 0; i < param->n_dims; i++) {
+        TRY(add_number(details, param->shape[i]));
+    }
+    return add_text(details, param->name);
+}
+
+static shoal_status add_unit(struct unit_details *details, const struct fsdp_unit *unit)
+{
+    int64_t factor;
+    memcpy(&factor, &unit->config.divide_factor, sizeof factor);
+    const int64_t numbers[] = {DETAIL_SET,
+                               0, /* how many follow: filled in at the end */
+                               (int64_t)unit->config.reshard,
+                               unit->config.reshard_ranks,
+                               (int64_t)unit->config.param_dtype,
+                               (int64_t)unit->config.reduce_dtype,
+                               unit->config.force_sum,
+                               factor,
+                               unit->hooks.all_gather.call != NULL,
+                               unit->hooks.reduce_scatter.call != NULL,
+                               unit->config.reduce_unused,
+                               (int64_t)unit->config.sharded,
+                               (int64_t)unit->n_params};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        TRY(add_number(details, numbers[i]));
+    }
+    for (size_t i = 0; i < unit->n_params; i++) {
+        TRY(add_param(details, &unit->params[i]));
+    }
+    details->numbers[1] = (int64_t)details->n - 2;
+    return SHOAL_OK;
+}
+
+static shoal_status compare_exactly(const struct fsdp_unit *unit)
+{
+    struct unit_details details = {.numbers = NULL};
+    struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_AGREE);
+    shoal_status status = add_unit(&details, unit);
+    if (status == SHOAL_OK) {
+        purpose.details = details.numbers;
+        purpose.n_details = details.n;
+        status = fsdp_compare(&unit->context->mesh, &purpose);
+    }
+    mem_free(details.numbers);
+    return status;
+}
+
+/* Values ------------------------------------------------------------------------------------------------- */
+
+/* A hash of two numbers for the shard of each parameter, in the order of units. */
+static uint64_t *hash_values(const struct fsdp_context *context, size_t n_params)
+{
+    uint64_t *hashes = mem_alloc_zeroed(2 * n_params + 1, sizeof *hashes);
+    size_t at = 0;
+    for (size_t i = 0; hashes && i < context->n_units; i++) {
+        const struct fsdp_unit *unit = context->units[i];
+        for (size_t k = 0; k < unit->n_params; k++, at += 2) {
+            const struct fsdp_param *param = &unit->params[k];
+            purpose_hash(param->shard, param->shard_count * dtype_bytes(param->dtype),
+                         (int64_t *)&hashes[at]);
+        }
+    }
+    return hashes;
+}
+
+static shoal_status fail_values(const struct fsdp_context *context, size_t index, int rank)
+{
+    size_t i = 0;
+    for (; index >= context->units[i]->n_params; i++) {
+        index -= context->units[i]->n_params;
+    }
+    return error_set(SHOAL_ERR_MISMATCH,
+                     "%s: parameter %s has other values on rank %d, but replicas must begin with the same "
+                     "ones; load equal values, or broadcast those of one rank",
+                     context->units[i]->name, context->units[i]->params[index].name, rank);
+}
+
+static shoal_status compare_values(const struct fsdp_context *context)
+{
+    struct numbers numbers;
+    size_t n_params = 0;
+    for (size_t i = 0; i < context->n_units; i++) {
+        n_params += context->units[i]->n_params;
+    }
+    uint64_t *mine = hash_values(context, n_params);
+    if (!mine) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = exchange(context->mesh.replicate, mine, 2 * n_params, &numbers);
+    int rank = numbers.rank;
+    size_t which = numbers.which;
+    numbers_free(&numbers);
+    mem_free(mine);
+    TRY(status);
+    return rank < 0 ? SHOAL_OK
+                    : fail_values(context, which / 2, shoal_group_world_rank(context->mesh.replicate, rank));
+}
+
+/* All ------------------------------------------------------------------------------------------------------ */
+
+/* The numbers that ranks exchange first. A rank that has failed before takes part and says so, because the others would
+   wait for it otherwise. */
+enum {
+    SAID_FAILED,
+    SAID_UNITS,
+    SAID_AHEAD,
+    SAID_AT_ONCE,
+    N_SAID
+};
+
+static int find_failed(const struct numbers *said)
+{
+    for (int rank = 0; rank < shoal_group_n_ranks(said->group); rank++) {
+        if (numbers_of(said, rank)[SAID_FAILED]) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
+/* `rank` of a group of replicas has failed before, when it compared units with the other shards of its replica. If this
+   rank has failed as well, it returns its own failure, `failed` with `text`; otherwise it gets the text of `rank`. */
+static shoal_status report_failed(shoal_group *group, int rank, shoal_status failed, const char *text)
+{
+    char mine[WORDS_BYTES] = "";
+    char theirs[WORDS_BYTES] = "";
+    (void)snprintf(mine, sizeof mine, "%.*s", WORDS_BYTES - 1, text);
+    shoal_status status = exchange_words(group, mine, rank, theirs);
+    if (failed != SHOAL_OK) { /* the first error is the one to tell */
+        return error_set(failed, "%s", text);
+    }
+    TRY(status);
+    return error_set(SHOAL_ERR_MISMATCH, "another replica, on rank %d: %s",
+                     shoal_group_world_rank(group, rank), theirs);
+}
+
+static shoal_status compare_said(const struct numbers *said)
+{
+    if (said->rank < 0) {
+        return SHOAL_OK;
+    }
+    const uint64_t *here = numbers_of(said, shoal_group_rank(said->group));
+    const uint64_t *there = numbers_of(said, said->rank);
+    return error_set(SHOAL_ERR_MISMATCH,
+                     "there are %d units here, gathered %d ahead, %d reduced at once; on rank %d: %d units, "
+                     "%d ahead, %d at once",
+                     (int)here[SAID_UNITS], (int)here[SAID_AHEAD], (int)here[SAID_AT_ONCE],
+                     shoal_group_world_rank(said->group, said->rank), (int)there[SAID_UNITS],
+                     (int)there[SAID_AHEAD], (int)there[SAID_AT_ONCE]);
+}
+
+static shoal_status agree_over(const struct fsdp_context *context, shoal_group *group, shoal_status failed)
+{
+    const uint64_t mine[N_SAID] = {failed != SHOAL_OK, context->n_units,
+                                   (uint64_t)context->config.forward_prefetch,
+                                   (uint64_t)context->config.max_reduces};
+    char text[ERROR_TEXT_BYTES] = "";
+    struct numbers said;
+    if (!group) {
+        return failed;
+    }
+    if (failed != SHOAL_OK) {
+        (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    }
+    shoal_status status = exchange(group, mine, N_SAID, &said);
+    int failed_rank = status == SHOAL_OK ? find_failed(&said) : -1;
+    status = status == SHOAL_OK && failed_rank < 0 ? compare_said(&said) : status;
+    numbers_free(&said);
+    if (failed_rank >= 0) {
+        return report_failed(group, failed_rank, failed, text);
+    }
+    if (failed != SHOAL_OK) {
+        return error_set(failed, "%s", text);
+    }
+    TRY(status);
+    return compare_units(context, group);
+}
+
+shoal_status fsdp_agree(const struct fsdp_context *context)
+{
+    struct purpose purpose = fsdp_context_purpose(context, PURPOSE_FSDP_AGREE);
+    TRY(fsdp_compare(&context->mesh, &purpose));
+    shoal_status status = agree_over(context, context->mesh.gather, SHOAL_OK);
+    TRY(agree_over(context, context->mesh.replicate, status));
+    for (size_t i = 0; i < context->n_units; i++) {
+        TRY(compare_exactly(context->units[i]));
+    }
+    /* Each rank compares values with the replicas of its own shard only, so the result may differ between shards. */
+    return context->mesh.replicate ? fsdp_mesh_confirm(&context->mesh, compare_values(context)) : SHOAL_OK;
+}

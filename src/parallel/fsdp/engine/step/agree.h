@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* Checks that all ranks have the same units. */
+#ifndef PARALLEL_FSDP_ENGINE_AGREE_H
+#define PARALLEL_FSDP_ENGINE_AGREE_H
+
+#include "parallel/fsdp/engine/state/context.h"
+
+/* Collective over shards and replicas. If something differs, all ranks get SHOAL_ERR_MISMATCH, which names the unit. */
+shoal_status fsdp_agree(const struct fsdp_context *context);
+
+#endif

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Moves parameters, and arrays of their shape, between whole copies on one rank (or on all) and shards on every rank.
+ * Only ranks that pass or receive a whole copy have memory for it. What is sent are shards, padded to the same length,
+ * within one replica. After a broadcast the other replicas copy their shards from that one.
+ */
+#include "parallel/fsdp/engine/step/transfer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "parallel/fsdp/engine/state/lanes.h"
+#include "parallel/fsdp/engine/state/param.h"
+#include "tensor/dtype.h"
+
+/* Ranks -------------------------------------------------------------------------------------------------- */
+
+static int replica_of(const struct fsdp_mesh *mesh)
+{
+    return mesh->replicate ? shoal_group_rank(mesh->replicate) : 0;
+}
+
+static bool is_replica_of(const struct fsdp_mesh *mesh, int rank)
+{
+    return replica_of(mesh) == rank / mesh->n_shards;
+}
+
+bool fsdp_mesh_is_rank(const struct fsdp_mesh *mesh, int rank)
+{
+    return is_replica_of(mesh, rank) && mesh->shard == rank % mesh->n_shards;
+}
+
+shoal_status fsdp_check_rank(const struct fsdp_mesh *mesh, const char *what, int rank)
+{
+    int n_ranks = fsdp_mesh_n_ranks(mesh);
+    return rank >= 0 && rank < n_ranks
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "%s %d is outside of the %d ranks", what, rank, n_ranks);
+}
+
+shoal_status fsdp_check_full(const struct fsdp_param *param, const void *full)
+{
+    return full || param->count == 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "full is NULL, but has %zu elements", param->count);
+}
+
+shoal_status fsdp_check_root(const struct fsdp_mesh *mesh, const struct fsdp_param *param, const char *what,
+                             int rank, const void *full)
+{
+    TRY(fsdp_check_rank(mesh, what, rank));
+    return full || param->count == 0 || !fsdp_mesh_is_rank(mesh, rank)
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "full is NULL on the %s, rank %d, but has %zu elements", what,
+                           rank, param->count);
+}
+
+/* Shapes ------------------------------------------------------------------------------------------------- */
+
+shoal_shard_layout fsdp_layout_of(const struct fsdp_param *param, const struct fsdp_mesh *mesh, int unit)
+{
+    shoal_shard_layout layout = {.struct_size = sizeof layout,
+                                 .unit = unit,
+                                 .dtype = param->dtype,
+                                 .n_dims = param->n_dims,
+                                 .dim = param->dim,
+                                 .offset = param->begin,
+                                 .length = param->length,
+                                 .count = param->count,
+                                 .shard_count = param->shard_count,
+                                 .n_shards = mesh->n_shards,
+                                 .shard = mesh->shard};
+    for (int i = 0; i < param->n_dims; i++) {
+        layout.shape[i] = param->shape[i];
+        layout.shard_shape[i] = i == param->dim ? param->length : param->shape[i];
+    }
+    return layout;
+}
+
+/* Slices ------------------------------------------------------------------------------------------------- */
+
+shoal_status fsdp_check_slice(const struct fsdp_param *param, const char *call, int64_t offset,
+                              int64_t length, const void *slice)
+{
+    if (offset < 0 || length < 0 || offset > param->size || length > param->size - offset) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "%s: parameter %s has %" PRId64 " indices along dimension %d, not %" PRId64
+                         " from %" PRId64 " on",
+                         call, param->name, param->size, param->dim, length, offset);
+    }
+    return slice || param->outer * length * param->inner == 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "%s: parameter %s: slice is NULL, but has %" PRId64 " elements",
+                           call, param->name, param->outer * length * param->inner);
+}
+
+/* Blocks of shards ---------------------------------------------------------------------------------------- */
+
+size_t fsdp_array_blocks_bytes(const struct fsdp_array *array, const struct fsdp_mesh *mesh)
+{
+    return (size_t)mesh->n_shards * array->param->padded_count * dtype_bytes(array->dtype);
+}
+
+static size_t shard_bytes(const struct fsdp_array *array)
+{
+    return array->param->shard_count * dtype_bytes(array->dtype);
+}
+
+/* Copies between the whole and blocks of shards; padding is not touched. */
+static void copy_blocks(const struct fsdp_array *array, int n_shards, char *blocks, char *full, bool is_cut)
+{
+    const struct fsdp_param *param = array->param;
+    size_t row = (size_t)param->inner * dtype_bytes(array->dtype);
+    size_t block = param->padded_count * dtype_bytes(array->dtype);
+    for (int64_t w = 0; w < n_shards; w++) {
+        int64_t begin;
+        int64_t end;
+        fsdp_param_rows(param, w, &begin, &end);
+        size_t bytes = (size_t)(end - begin) * row;
+        for (int64_t o = 0; o < param->outer && bytes > 0; o++) {
+            char *in_block = blocks + (size_t)w * block + (size_t)(o * (end - begin)) * row;
+            char *in_full = full + (size_t)(o * param->size + begin) * row;
+            memcpy(is_cut ? in_block : in_full, is_cut ? in_full : in_block, bytes);
+        }
+    }
+}
+
+/* The memory of a transfer. */
+struct staging {
+    char *blocks; /* all shards, on ranks that have the whole */
+    char *padded; /* a padded copy of this rank's part; NULL: not needed, because it has room for padding */
+};
+
+static shoal_status stage_part(const struct fsdp_array *array, struct staging *staging)
+{
+    const struct fsdp_param *param = array->param;
+    if (array->is_padded || param->shard_count == param->padded_count) {
+        return SHOAL_OK;
+    }
+    staging->padded = mem_alloc_zeroed(param->padded_count, dtype_bytes(array->dtype));
+    if (!staging->padded) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    if (param->shard_count > 0) {
+        memcpy(staging->padded, array->shard, shard_bytes(array));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status allocate_staging(const struct fsdp_array *array, const struct fsdp_mesh *mesh,
+                                     bool has_whole, struct staging *staging)
+{
+    *staging = (struct staging){.blocks = NULL};
+    if (has_whole) {
+        staging->blocks = mem_alloc(fsdp_array_blocks_bytes(array, mesh) + 1);
+        if (!staging->blocks) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    return stage_part(array, staging);
+}
+
+static void free_staging(struct staging *staging)
+{
+    mem_free(staging->blocks);
+    mem_free(staging->padded);
+}
+
+/* Collective over the mesh. If a rank has no memory, all ranks are told, and none waits for it. */
+static shoal_status begin_staging(const struct fsdp_array *array, const struct fsdp_mesh *mesh,
+                                  bool has_whole, struct staging *staging)
+{
+    shoal_status status = fsdp_mesh_confirm(mesh, allocate_staging(array, mesh, has_whole, staging));
+    if (status != SHOAL_OK) {
+        free_staging(staging);
+    }
+    return status;
+}
+
+/* Broadcasting ------------------------------------------------------------------------------------------- */
+
+/* Gives the ranks of the source's replica their shards. */
+static shoal_status scatter(const struct fsdp_array *array, const struct fsdp_mesh *mesh, const void *full,
+                            const struct staging *staging, int source)
+{
+    if (!mesh->gather) {
+        fsdp_array_load(array, full);
+        return SHOAL_OK;
+    }
+    if (staging->blocks && fsdp_mesh_is_rank(mesh, source)) { /* only the source has the whole */
+        memset(staging->blocks, 0, fsdp_array_blocks_bytes(array, mesh));
+        copy_blocks(array, mesh->n_shards, staging->blocks, (char *)(uintptr_t)full, true);
+    }
+    TRY(shoal_group_scatter(mesh->gather, staging->blocks, staging->padded ? staging->padded : array->shard,
+                            array->param->padded_count, array->dtype, source % mesh->n_shards));
+    if (staging->padded && array->param->shard_count > 0) {
+        memcpy(array->shard, staging->padded, shard_bytes(array));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status broadcast(const struct fsdp_array *array, const struct fsdp_mesh *mesh, const void *full,
+                              const struct staging *staging, int source)
+{
+    if (is_replica_of(mesh, source)) {
+        TRY(scatter(array, mesh, full, staging, source));
+    }
+    return mesh->replicate ? shoal_group_broadcast(mesh->replicate, array->shard, array->param->shard_count,
+                                                   array->dtype, source / mesh->n_shards)
+                           : SHOAL_OK;
+}
+
+shoal_status fsdp_param_broadcast(const struct fsdp_param *param, const struct fsdp_mesh *mesh,
+                                  const void *full, char *blocks, int source)
+{
+    const struct fsdp_array values = fsdp_param_values(param);
+    return broadcast(&values, mesh, full, &(struct staging){.blocks = blocks}, source);
+}
+
+shoal_status fsdp_array_broadcast(const struct fsdp_array *array, const struct fsdp_mesh *mesh,
+                                  const void *full, int source)
+{
+    struct staging staging = {.blocks = NULL};
+    if (mesh->gather) {
+        TRY(begin_staging(array, mesh, fsdp_mesh_is_rank(mesh, source), &staging));
+    }
+    shoal_status status = broadcast(array, mesh, full, &staging, source);
+    free_staging(&staging);
+    return status;
+}
+
+/* Gathering ---------------------------------------------------------------------------------------------- */
+
+/* Passed as `root` if every rank gets the whole. */
+#define ALL_RANKS (-1)
+
+/* Gathers the shards of one replica on `root`, or on all its ranks. */
+static shoal_status gather_blocks(const struct fsdp_array *array, const struct fsdp_mesh *mesh, void *full,
+                                  const struct staging *staging, int root)
+{
+    size_t count = array->param->padded_count;
+    const char *padded = staging->padded ? staging->padded : array->shard;
+    TRY(root == ALL_RANKS ? shoal_group_all_gather(mesh->gather, padded, staging->blocks, count, array->dtype)
+                          : shoal_group_gather(mesh->gather, padded, staging->blocks, count, array->dtype,
+                                               root % mesh->n_shards));
+    if (staging->blocks) {
+        copy_blocks(array, mesh->n_shards, staging->blocks, full, false);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status gather(const struct fsdp_array *array, const struct fsdp_mesh *mesh, void *full, int root)
+{
+    bool has_whole = root == ALL_RANKS || fsdp_mesh_is_rank(mesh, root);
+    if (!mesh->gather) {
+        if (has_whole && array->param->count > 0) {
+            memcpy(full, array->shard, shard_bytes(array));
+        }
+        return SHOAL_OK;
+    }
+    struct staging staging;
+    TRY(begin_staging(array, mesh, has_whole, &staging));
+    bool takes_part = root == ALL_RANKS || is_replica_of(mesh, root);
+    shoal_status status = takes_part ? gather_blocks(array, mesh, full, &staging, root) : SHOAL_OK;
+    free_staging(&staging);
+    return status;
+}
+
+shoal_status fsdp_array_gather(const struct fsdp_array *array, const struct fsdp_mesh *mesh, void *full)
+{
+    return gather(array, mesh, full, ALL_RANKS);
+}
+
+shoal_status fsdp_array_gather_to(const struct fsdp_array *array, const struct fsdp_mesh *mesh, void *full,
+                                  int root)
+{
+    return gather(array, mesh, full, root);
+}
+
+/* Any bytes ---------------------------------------------------------------------------------------------- */
+
+shoal_status fsdp_mesh_broadcast(const struct fsdp_mesh *mesh, void *data, size_t bytes, int source)
+{
+    if (mesh->gather && is_replica_of(mesh, source)) {
+        TRY(shoal_group_broadcast(mesh->gather, data, bytes, SHOAL_U8, source % mesh->n_shards));
+    }
+    return mesh->replicate
+               ? shoal_group_broadcast(mesh->replicate, data, bytes, SHOAL_U8, source / mesh->n_shards)
+               : SHOAL_OK;
+}
+
+static shoal_status find_worst(const struct fsdp_mesh *mesh, int64_t *number)
+{
+    if (mesh->gather) {
+        TRY(shoal_group_all_reduce(mesh->gather, number, number, 1, SHOAL_I64, SHOAL_MIN));
+    }
+    return mesh->replicate ? shoal_group_all_reduce(mesh->replicate, number, number, 1, SHOAL_I64, SHOAL_MIN)
+                           : SHOAL_OK;
+}
+
+/* More than the number of ranks. A failure is the number status * MOST_RANKS + rank; statuses are negative. */
+#define MOST_RANKS ((int64_t)1 << 32)
+
+/* Why a rank failed, for the others. */
+struct reason {
+    int32_t rank; /* in the world */
+    char text[ERROR_TEXT_BYTES / 2];
+};
+
+/* Takes status and rank from the smallest number of all ranks, and broadcasts that rank's reason. */
+static shoal_status tell_reason(const struct fsdp_mesh *mesh, int64_t number, struct reason *reason,
+                                shoal_status *status_out)
+{
+    int64_t status = -((-number + MOST_RANKS - 1) / MOST_RANKS);
+    *status_out = (shoal_status)status;
+    return fsdp_mesh_broadcast(mesh, reason, sizeof *reason, (int)(number - status * MOST_RANKS));
+}
+
+shoal_status fsdp_mesh_confirm(const struct fsdp_mesh *mesh, shoal_status mine)
+{
+    char text[ERROR_TEXT_BYTES];
+    struct reason reason = {.rank = shoal_world_rank(mesh->world)};
+    shoal_status theirs = SHOAL_OK;
+    int64_t me = (int64_t)replica_of(mesh) * mesh->n_shards + mesh->shard;
+    int64_t number = mine == SHOAL_OK ? 0 : (int64_t)mine * MOST_RANKS + me;
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    (void)snprintf(reason.text, sizeof reason.text, "%.*s", (int)sizeof reason.text - 1, text);
+    shoal_status status = find_worst(mesh, &number);
+    if (status == SHOAL_OK && number != 0) {
+        status = tell_reason(mesh, number, &reason, &theirs);
+    }
+    if (mine != SHOAL_OK) {
+        return error_set(mine, "%s", text);
+    }
+    TRY(status);
+    return theirs == SHOAL_OK ? SHOAL_OK : error_set(theirs, "rank %d: %s", (int)reason.rank, reason.text);
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/* Arguments, ranks and times of the benchmarks of collectives on tensors. */
+#include "bench/tensors.h"
+#include "bench/options.h"
+#include "bench/ranks.h"
+#include "common/tool.h"
+
+#include "shoal/ops.h"
+#include "shoal/scope.h"
+#include "shoal/version.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A rank ----------------------------------------------------------------------------------------------- */
+
+bool bench_rank_check(const struct bench_rank *rank, shoal_status status, const char *what)
+{
+    if (status != SHOAL_OK) {
+        fprintf(stderr, "shoal bench %s: rank %d: %s: %s\n", rank->bench->kind->name, rank->number, what,
+                shoal_error_text());
+    }
+    return status == SHOAL_OK;
+}
+
+shoal_tensor *bench_rank_make_tensor(struct bench_rank *rank)
+{
+    shoal_tensor *tensor = shoal_empty(&rank->bench->count, 1, rank->bench->dtype);
+    (void)bench_rank_check(rank, shoal_scope_error(), "making a tensor");
+    return tensor;
+}
+
+bool bench_rank_write(struct bench_rank *rank, shoal_tensor *tensor, uint32_t iteration)
+{
+    void *data = shoal_mutable_data(tensor);
+    if (!data) {
+        return bench_rank_check(rank, shoal_scope_error(), "writing a tensor");
+    }
+    measure_pattern_write(&rank->pattern, data, (size_t)rank->bench->count, 0, rank->number, iteration);
+    return true;
+}
+
+void bench_rank_check_sum(struct bench_rank *rank, const void *data, uint32_t iteration)
+{
+    rank->n_wrong +=
+        measure_pattern_count_wrong_sum(&rank->pattern, data, (size_t)rank->bench->count, 0, iteration);
+}
+
+/* Inside the world and the scope. */
+static bool run_measured(struct bench_rank *rank)
+{
+    bool is_good = rank->bench->kind->run(rank);
+    *measure_page_wrong(rank->page, rank->number) = rank->n_wrong;
+    return is_good;
+}
+
+static bool run_in_scope(struct bench_rank *rank)
+{
+    if (!bench_rank_check(rank, shoal_scope_begin(), "opening a scope")) {
+        return false;
+    }
+    bool is_good = run_measured(rank);
+    return bench_rank_check(rank, shoal_scope_end(), "closing the scope") && is_good;
+}
+
+static bool run_in_world(struct bench_rank *rank)
+{
+    const struct bench_tensors *bench = rank->bench;
+    const shoal_world_options options = {
+        .struct_size = sizeof(options),
+        .n_ranks = bench->request.n_ranks,
+        .rank = rank->number,
+        .key = bench->key,
+    };
+    if (!bench_rank_check(rank, shoal_world_open(&options, &rank->world), "opening the world")) {
+        return false;
+    }
+    rank->group = shoal_world_group(rank->world);
+    bool is_good = run_in_scope(rank);
+    return bench_rank_check(rank, shoal_world_close(rank->world), "closing the world") && is_good;
+}
+
+static bool run_rank(const void *context, struct measure_page *page, int number)
+{
+    struct bench_rank rank = {.bench = context, .page = page, .number = number};
+    const struct measure_request *request = &rank.bench->request;
+    bool is_good = false;
+    if (measure_pattern_init(&rank.pattern, request->dtype, request->n_ranks)) {
+        is_good = run_in_world(&rank);
+        measure_pattern_fini(&rank.pattern);
+    } else {
+        fprintf(stderr, "shoal bench: no memory for the values\n");
+    }
+    if (!is_good) {
+        measure_page_fail(page);
+    }
+    return is_good;
+}
+
+/* Times ------------------------------------------------------------------------------------------------ */
+
+void bench_rank_keep(struct bench_rank *rank, unsigned which, int round, int64_t time_ns)
+{
+    if (round >= 0) {
+        measure_page_times(rank->page, rank->number)[which * (size_t)rank->bench->n_rounds + (size_t)round] =
+            time_ns;
+    }
+}
+
+static double find_median_ns(const struct bench_tensors *bench, struct measure_page *page, unsigned which,
+                             int n_rounds)
+{
+    return bench_ranks_median_ns(page, bench->request.n_ranks, which * (size_t)bench->n_rounds,
+                                 (size_t)n_rounds);
+}
+
+int64_t bench_rank_agree(struct bench_rank *rank, unsigned which, int n_rounds)
+{
+    if (!measure_page_meet(rank->page, rank->number)) {
+        return 0;
+    }
+    int64_t median_ns = (int64_t)find_median_ns(rank->bench, rank->page, which, n_rounds);
+    /* Nobody writes the next times while somebody reads these. */
+    return measure_page_meet(rank->page, rank->number) && median_ns > 0 ? median_ns : 0;
+}
+
+/* Arguments -------------------------------------------------------------------------------------------- */
+
+/* What options are read into. */
+struct arguments {
+    struct bench_tensors bench;
+    const char *dtype;
+};
+
+#define AT(field) offsetof(struct arguments, field)
+
+static const char *dtype_at(size_t index)
+{
+    const struct measure_dtype *dtype = measure_dtype_at(index);
+    return dtype ? dtype->name : NULL;
+}
+
+/* What is read of them goes into the benchmark; false: everything was said. */
+static bool read_options(struct bench_tensors *bench, int argc, char **argv, int *exit_status_out)
+{
+    const struct bench_tensors_kind *kind = bench->kind;
+    struct arguments arguments = {.bench = *bench, .dtype = "f32"};
+    char bytes_help[64];
+    (void)snprintf(bytes_help, sizeof(bytes_help), "of the tensor; default %zu, at most %zu",
+                   kind->default_bytes, kind->max_bytes);
+    const struct bench_option rows[] = {
+        {"--ranks", "N", BENCH_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS,
+         .help = "default 2"},
+        {"--bytes", "B", BENCH_OPTION_BYTES, AT(bench.bytes), 1, (int64_t)kind->max_bytes,
+         .help = bytes_help},
+        {"--dtype", "T", BENCH_OPTION_NAME, AT(dtype), .name_at = dtype_at, .help = "default f32; one of"},
+        {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
+         .help = "rounds; default: by size, 2000 to 20"},
+        {"--threads", NULL, BENCH_OPTION_FLAG, AT(bench.is_threads),
+         .help = "ranks are threads instead of processes"},
+        {"--json", NULL, BENCH_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},
+    };
+    const struct bench_options options = {
+        .about = kind->summary,
+        .rows = rows,
+        .n_rows = sizeof(rows) / sizeof(rows[0]),
+        .notes = "Every result is checked. docs/benchmarks.md explains the columns.\n",
+    };
+    bool is_good = bench_options_read(&options, argc, argv, &arguments, exit_status_out);
+    *bench = arguments.bench;
+    bench->request.dtype = measure_dtype_find(arguments.dtype);
+    return is_good;
+}
+
+/* By size: enough for a median that stays, few enough for a run that ends. */
+static int choose_rounds(size_t bytes)
+{
+    static const struct {
+        size_t up_to_bytes;
+        int n_rounds;
+    } efforts[] = {{(size_t)64 << 10, 2000}, {(size_t)1 << 20, 200}, {(size_t)16 << 20, 40}, {SIZE_MAX, 20}};
+    size_t i = 0;
+    while (bytes > efforts[i].up_to_bytes) {
+        i++;
+    }
+    return efforts[i].n_rounds;
+}
+
+/* False: everything was said. */
+static bool choose(struct bench_tensors *bench, int argc, char **argv, int *exit_status_out)
+{
+    if (!read_options(bench, argc, argv, exit_status_out)) {
+        return false;
+    }
+    if (shoal_dtype_find(bench->request.dtype->name, &bench->dtype) != SHOAL_OK) {
+        fprintf(stderr, "shoal bench %s: %s\n", argv[0], shoal_error_text());
+        *exit_status_out = TOOL_USAGE;
+        return false;
+    }
+    size_t element_bytes = bench->request.dtype->bytes;
+    size_t count = bench->bytes > element_bytes ? bench->bytes / element_bytes : 1;
+    bench->n_rounds = bench->n_rounds > 0 ? bench->n_rounds : choose_rounds(bench->bytes);
+    bench->count = (int64_t)count;
+    bench->bytes = count * element_bytes;
+    /* As many as the page has room for. */
+    bench->request.iterations = bench->n_rounds * (int)bench->kind->n_times;
+    return true;
+}
+
+/* The whole -------------------------------------------------------------------------------------------- */
+
+static void print_header(const struct bench_tensors *bench)
+{
+    const struct bench_tensors_kind *kind = bench->kind;
+    measure_print_cpu(stdout);
+    printf("# compiler  %s\n", TOOL_COMPILER);
+    printf("# library   shoal %s, ranks as %s, not pinned\n", shoal_version(),
+           bench->is_threads ? "threads" : "processes");
+    printf("# times     medians over %d rounds; of a round: the longest of any rank\n", bench->n_rounds);
+    printf("# %s\n", kind->note);
+    printf("%-11s %10s %5s %10s %-5s", "#bench", "processors", "ranks", "bytes", "dtype");
+    for (int i = 0; i < BENCH_TENSORS_MAX_COLUMNS && kind->columns[i]; i++) {
+        printf(" %13s", kind->columns[i]);
+    }
+    printf(" %7s\n", "wrong");
+}
+
+static void print_json(const struct bench_tensors *bench, const double *columns, uint64_t n_wrong)
+{
+    const struct bench_tensors_kind *kind = bench->kind;
+    printf("{\"bench\": \"%s\", \"processors\": %ld, \"ranks\": %d, \"bytes\": %zu, \"dtype\": \"%s\"",
+           kind->name, sysconf(_SC_NPROCESSORS_ONLN), bench->request.n_ranks, bench->bytes,
+           bench->request.dtype->name);
+    for (int i = 0; i < BENCH_TENSORS_MAX_COLUMNS && kind->columns[i]; i++) {
+        printf(", \"%s\": %.3f", kind->columns[i], columns[i]);
+    }
+    printf(", \"wrong\": %" PRIu64 ", \"iterations\": %d}\n", n_wrong, bench->n_rounds);
+}
+
+static void print_text(const struct bench_tensors *bench, const double *columns, uint64_t n_wrong)
+{
+    const struct bench_tensors_kind *kind = bench->kind;
+    printf("%-11s %10ld %5d %10zu %-5s", kind->name, sysconf(_SC_NPROCESSORS_ONLN), bench->request.n_ranks,
+           bench->bytes, bench->request.dtype->name);
+    for (int i = 0; i < BENCH_TENSORS_MAX_COLUMNS && kind->columns[i]; i++) {
+        printf(" %13.3f", columns[i]);
+    }
+    printf(" %7" PRIu64 "\n", n_wrong);
+}
+
+/* Once all ranks have ended well. False when a result was wrong. */
+static bool report(const struct bench_tensors *bench, struct measure_page *page)
+{
+    double medians_us[BENCH_TENSORS_MAX_TIMES];
+    double columns[BENCH_TENSORS_MAX_COLUMNS];
+    uint64_t n_wrong = 0;
+    for (unsigned which = 0; which < bench->kind->n_times; which++) {
+        medians_us[which] = find_median_ns(bench, page, which, bench->n_rounds) * 1e-3;
+    }
+    for (int rank = 0; rank < bench->request.n_ranks; rank++) {
+        n_wrong += *measure_page_wrong(page, rank);
+    }
+    bench->kind->fill_columns(medians_us, columns);
+    (bench->request.is_json ? print_json : print_text)(bench, columns, n_wrong);
+    return n_wrong == 0;
+}
+
+int bench_tensors(const struct bench_tensors_kind *kind, int argc, char **argv)
+{
+    struct bench_tensors bench = {.kind = kind, .bytes = kind->default_bytes};
+    measure_request_init(&bench.request);
+    int exit_status;
+    if (!choose(&bench, argc, argv, &exit_status)) {
+        return exit_status;
+    }
+    snprintf(bench.key, sizeof(bench.key), "shoal bench %s %ld", argv[0], (long)getpid());
+    struct measure_page *page = measure_page_map(&bench.request, NULL);
+    if (!page) {
+        perror("shoal bench: shared memory");
+        return TOOL_FAILED;
+    }
+    if (!bench.request.is_json) {
+        print_header(&bench);
+    }
+    const struct bench_ranks ranks = {.n_ranks = bench.request.n_ranks,
+                                      .is_threads = bench.is_threads,
+                                      .page = page,
+                                      .run = run_rank,
+                                      .context = &bench};
+    bool is_good = bench_ranks_run(&ranks) && report(&bench, page);
+    measure_page_unmap(page, &bench.request);
+    return is_good ? TOOL_DONE : TOOL_FAILED;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One rank of `shoal run`: a child process that leads a process group of its own and writes into two pipes. A rank that
+ * has ended stays a zombie until the launcher is done with its group, so that the number of the group cannot be reused.
+ *
+ * With ranks on several hosts (run/agents.c, run/mpirun.c) the children of the launcher are agents: an ssh for each
+ * host, or one mpirun.
+ */
+#ifndef RUN_RANK_H
+#define RUN_RANK_H
+
+#include "run/output.h"
+#include "run/watchdog.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+enum {
+    RUN_MAX_RANKS = 1024,
+    RUN_N_STREAMS = 2, /* standard output and standard error */
+    RUN_KEY_BYTES = 33
+};
+
+struct run;
+
+struct run_rank {
+    int rank;
+    pid_t pid;
+    bool has_ended;
+    int exit_code;    /* 128 + signal for one that was killed */
+    int death_signal; /* 0: none */
+    int control_fd;   /* of an agent that has a control pipe, where it is written; otherwise -1 */
+    int n_reported;   /* of an agent: how many of its ranks have ended */
+    bool was_judged;  /* an agent: its end was looked at */
+    struct run *run;  /* an agent: for its reports */
+    struct run_stream streams[RUN_N_STREAMS];
+};
+
+/* A child that is no rank itself. */
+struct run_agent {
+    char *name;     /* for messages: "the agent of b (ssh)" */
+    char **program; /* and its arguments, ended by NULL */
+    int n_ranks;    /* that it starts */
+    const char *
+        input; /* what its standard input begins with; bytes behind it are signals. NULL: it has the launcher's */
+    size_t input_bytes;
+};
+
+/* What all ranks of a run have in common. */
+struct run_plan {
+    const char *command; /* in front of what the launcher says: "shoal run" */
+    bool tells_codes;    /* names a rank that ended with another exit code than 0: it may have said nothing */
+    int n_ranks;
+    bool has_labels;
+    double grace_s;
+    char **program;          /* and its arguments, ended by NULL */
+    char key[RUN_KEY_BYTES]; /* unique to the run; made by run_job if it is empty */
+    int input_fd;            /* standard input of rank 0; the others have none */
+    struct run_watchdog watchdog;
+    /* Ranks of several hosts: */
+    const struct run_agent *agents; /* n_ranks children of the launcher are these; NULL: they are the ranks */
+    int n_ranks_all;                /* of the job; 0: n_ranks */
+    bool is_patient;                /* when a rank fails, the others have the grace to end by themselves */
+    /* The same for a worker, on the ranks' own host: */
+    const char *host;     /* reports go to the launcher, and nothing is said here; NULL: no worker */
+    int first_rank;       /* of those of this host */
+    bool has_control;     /* standard input carries signals, one byte each; its end ends the ranks */
+    bool is_rank_foreign; /* another launcher has told the rank its place */
+    /* As the launcher found them: */
+    sigset_t signal_mask;
+    struct sigaction pipe_action;
+    struct rlimit file_limit;
+};
+
+/* 0, or the errno of what failed: with *is_program_out, executing the program. The streams' sinks are set by the
+   caller. Nothing is left behind on failure. */
+int run_rank_start(struct run_rank *rank, const struct run_plan *plan, bool *is_program_out);
+
+/* Looks whether it has ended; false when that is no news. */
+bool run_rank_look(struct run_rank *rank);
+
+/* To the whole group, what the rank left behind included. An agent with a control pipe passes it on; SIGKILL ends the agent
+   itself, and its worker ends the ranks when it sees the end of the pipe. */
+void run_rank_signal(const struct run_rank *rank, int number);
+
+/* The zombie goes. */
+void run_rank_reap(struct run_rank *rank);
+
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* All steps of a training, and what they came to. */
+#ifndef TRAIN_LOOP_H
+#define TRAIN_LOOP_H
+
+#include "train/report.h"
+
+/* Runs the steps from job->schedule.step on, and saves checkpoints. Of the digests, sets verify_digest. Collective. */
+shoal_status train_loop(struct train_job *job, struct train_report *report, struct train_result *result);
+
+#endif

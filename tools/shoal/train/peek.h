@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* --resume looks at the numbers of a checkpoint first: what does not fit is told in options of the command. */
+#ifndef TRAIN_PEEK_H
+#define TRAIN_PEEK_H
+
+#include "train/job.h"
+
+/*
+ * Looks at the newest checkpoint: *step_out is its step, -1 if there is none. Fails on all ranks if it is of another
+ * model, seed or number of samples in a step, or of more steps than this run has. Collective; call after
+ * train_model_make.
+ */
+shoal_status train_peek(struct train_job *job, int64_t *step_out);
+
+/*
+ * Reports a load that has failed on all ranks; the error is the same on all ranks. If only files of the newest
+ * checkpoints are damaged, it says which ones to remove. Collective.
+ */
+shoal_status train_peek_fail(struct train_job *job, shoal_status status);
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/* Lines for people and one for programs. */
+#include "train/report.h"
+#include "train/comm.h"
+
+#include "base/clock.h"
+#include "shoal_nn/nn.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIVE_NS 200000000 /* between two live lines */
+
+enum {
+    N_PLAIN_LINES = 20, /* of a run */
+    BAR_CELLS = 20,
+    LEAST_CELLS = 4,
+    LINE_BYTES = 256
+};
+
+static double to_seconds(int64_t ns)
+{
+    return (double)ns * 1e-9;
+}
+
+double train_report_memory_mb(void)
+{
+    char line[256];
+    long kilobytes = 0;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    while (file && kilobytes == 0 && fgets(line, sizeof line, file)) {
+        (void)sscanf(line, "Pss: %ld", &kilobytes);
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    return (double)kilobytes / 1024.0;
+}
+
+/* The beginning ------------------------------------------------------------------------------------------ */
+
+static void print_split(const struct train_job *job)
+{
+    const struct train_options *options = job->options;
+    if (job->mode == TRAIN_HSDP || job->n_replicas > 1) {
+        printf("%" PRId64 " x ", job->n_replicas);
+    }
+    printf("%" PRId64 " x ", job->n_parts);
+    if (job->n_micro > 1) {
+        printf("%" PRId64 " x ", job->n_micro);
+    }
+    printf("%" PRId64 " rows of %" PRId64 " tokens", options->batch, options->context);
+}
+
+static void print_start(const struct train_job *job)
+{
+    shoal_nn_blas blas = SHOAL_NN_BLAS_INIT;
+    bool has_blas = shoal_nn_blas_info(&blas) == SHOAL_OK;
+    printf("%s%s on %d rank%s: a GPT of %.2f million parameters (%" PRId64 " layers, width %" PRId64
+           ", %" PRId64 " heads)\n",
+           train_mode_name((int64_t)job->mode), job->compiled ? ", compiled," : "", job->n_ranks,
+           job->n_ranks == 1 ? "" : "s", (double)job->n_params * 1e-6, job->gpt.n_layers, job->gpt.width,
+           job->gpt.n_heads);
+    printf("data: %s, %zu tokens; a step: ", job->data->name, job->data->n_tokens);
+    print_split(job);
+    if (has_blas) {
+        const char *slash = strrchr(blas.library, '/');
+        printf("; products: %s%s%s", slash ? slash + 1 : blas.library, blas.core[0] ? ", " : "", blas.core);
+    }
+    printf("\n");
+    if (job->schedule.step == job->options->n_steps) {
+        printf("already at step %" PRId64 " of %s\n", job->schedule.step, job->options->checkpoint);
+    } else if (job->schedule.step > 0) {
+        printf("goes on after step %" PRId64 " of %s\n", job->schedule.step, job->options->checkpoint);
+    }
+    (void)fflush(stdout);
+}
+
+void train_report_begin(struct train_report *report, const struct train_job *job)
+{
+    *report = (struct train_report){.job = job,
+                                    .is_shown = job->rank == 0 && !job->options->has_json,
+                                    .columns = job->options->live_columns,
+                                    .first_step = job->schedule.step,
+                                    .last_step = job->schedule.step};
+    if (report->is_shown) {
+        print_start(job);
+    }
+    report->begin_ns = clock_now_ns();
+    report->last_ns = report->begin_ns;
+}
+
+/* Steps ------------------------------------------------------------------------------------------------ */
+
+bool train_report_is_due(const struct train_report *report, int64_t step)
+{
+    int64_t n_steps = report->job->options->n_steps;
+    int64_t apart = n_steps / N_PLAIN_LINES > 0 ? n_steps / N_PLAIN_LINES : 1;
+    if (!report->is_shown || step == n_steps || step == report->first_step + 1) {
+        return report->is_shown;
+    }
+    return report->columns > 0 ? clock_now_ns() - report->last_ns >= LIVE_NS : step % apart == 0;
+}
+
+/* Of gathers and reductions since the last line; less than 0: there were none. */
+static double find_hidden(const struct train_report *report, int64_t waited_ns)
+{
+    if (report->job->n_ranks == 1 || report->job->mode == TRAIN_NONE) {
+        return -1.0;
+    }
+    int64_t all_ns = train_comm_ns(report->job->world, report->last_ns);
+    double exposed = all_ns > 0 ? (double)(waited_ns - report->last_waited_ns) / (double)all_ns : 2.0;
+    return all_ns == 0 ? -1.0 : exposed < 1.0 ? 1.0 - exposed : 0.0;
+}
+
+/* A bar of n_cells, at most BAR_CELLS. */
+static void print_bar(char *text, size_t bytes, size_t n_cells, int64_t done, int64_t all)
+{
+    size_t n_full = (size_t)(done * (int64_t)n_cells / all);
+    char cells[BAR_CELLS + 1];
+    memset(cells, ' ', sizeof cells);
+    memset(cells, '=', n_full);
+    if (n_full < n_cells) {
+        cells[n_full] = '>';
+    }
+    (void)snprintf(text, bytes, "[%.*s] ", (int)n_cells, cells);
+}
+
+/* For narrow terminals: without the first word, and one space for two. */
+static void squeeze(char *text)
+{
+    const char *from = strncmp(text, "step ", 5) == 0 ? text + 5 : text;
+    for (; *from; from++) {
+        if (from[0] != ' ' || from[1] != ' ') {
+            *text++ = *from;
+        }
+    }
+    *text = '\0';
+}
+
+/* What a line says, without the bar. */
+static void write_line(struct train_report *report, int64_t step, const struct train_loss *loss,
+                       double hidden, int64_t now_ns, char *text)
+{
+    const struct train_job *job = report->job;
+    int64_t n_steps = job->options->n_steps;
+    double step_s = to_seconds(now_ns - report->last_ns) / (double)(step - report->last_step);
+    double mean_s = to_seconds(now_ns - report->begin_ns) / (double)(step - report->first_step);
+    double tokens = (double)(train_job_samples(job) * job->options->context);
+    int64_t left_s = (int64_t)(mean_s * (double)(n_steps - step) + 0.5);
+    int n = snprintf(text, LINE_BYTES,
+                     "step %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %" PRId64 ":%02" PRId64 " left",
+                     loss->step, n_steps, loss->value, step_s > 0.0 ? tokens / step_s : 0.0, left_s / 60,
+                     left_s % 60);
+    if (hidden >= 0.0) {
+        n += snprintf(text + n, LINE_BYTES - (size_t)n, "  comm %.0f%% hidden", 100.0 * hidden);
+    }
+    /* The most so far: gathered parameters come and go within a step, and a line comes at any point of it. */
+    report->memory_mb = fmax(report->memory_mb, train_report_memory_mb());
+    (void)snprintf(text + n, LINE_BYTES - (size_t)n, "  %.0f MB/rank", report->memory_mb);
+}
+
+/* Ranks write whole lines into a pipe: a live line goes one up and writes over the one before. */
+static void print_live(struct train_report *report, int64_t step, char *text)
+{
+    char bar[BAR_CELLS + 8];
+    int64_t columns = report->columns - 4; /* without brackets, a space, and the last column */
+    if ((int64_t)strlen(text) + BAR_CELLS > columns) {
+        squeeze(text);
+    }
+    int64_t n_cells = columns - (int64_t)strlen(text);
+    n_cells = n_cells > BAR_CELLS ? BAR_CELLS : n_cells < LEAST_CELLS ? LEAST_CELLS : n_cells;
+    int64_t n_left = columns > n_cells ? columns - n_cells : 0;
+    print_bar(bar, sizeof bar, (size_t)n_cells, step, report->job->options->n_steps);
+    printf("%s%s%.*s\n", report->has_live_line ? "\033[1A\033[2K" : "", bar, (int)n_left, text);
+    report->has_live_line = true;
+}
+
+static void print_line(struct train_report *report, int64_t step, char *text)
+{
+    if (report->columns > 0) {
+        print_live(report, step, text);
+    } else {
+        printf("%s\n", text);
+    }
+    (void)fflush(stdout);
+}
+
+void train_report_step(struct train_report *report, int64_t step, const struct train_loss *loss,
+                       int64_t waited_ns)
+{
+    char text[LINE_BYTES];
+    int64_t now_ns = clock_now_ns();
+    if (!train_report_is_due(report, step)) {
+        return;
+    }
+    write_line(report, step, loss, find_hidden(report, waited_ns), now_ns, text);
+    print_line(report, step, text);
+    report->last_ns = clock_now_ns();
+    report->last_step = step;
+    report->last_waited_ns = waited_ns;
+}
+
+/* The end ------------------------------------------------------------------------------------------------ */
+
+static bool mode_has_shards(enum train_mode mode)
+{
+    return mode == TRAIN_FSDP || mode == TRAIN_HSDP;
+}
+
+static void print_times(const struct train_result *result, int n_bound)
+{
+    printf("  %-24s %.2f ms: compute %.2f ms, exposed communication %.2f ms\n", "step (median)",
+           result->step_ms, result->compute_ms, result->exposed_ms);
+    if (result->hidden >= 0.0) {
+        printf("  %-24s %.0f%%\n", "communication hidden", 100.0 * result->hidden);
+    }
+    printf("  %-24s %.0f tokens/s\n", "speed", result->tokens_per_s);
+    if (n_bound > 0) {
+        printf("  %-24s %d for each rank\n", "processors", n_bound);
+    }
+    printf("  %-24s %.1f MB a rank at most\n", "memory", result->peak_rss_mb);
+}
+
+/* Where ranks keep shards, parameters are whole only while they are gathered; otherwise all the time. */
+static void print_whole(const struct train_job *job, const struct train_result *result)
+{
+    double megabytes = (double)result->unsharded_bytes * 1e-6;
+    const char *name = mode_has_shards(job->mode) ? "gathered parameters" : "whole parameters";
+    const char *shared = result->is_unsharded_shared ? ", shared by its ranks" : ", a copy in each rank";
+    printf("  %-24s %.2f MB on this machine at most%s\n", name, megabytes, job->n_ranks > 1 ? shared : "");
+}
+
+static void print_files(const struct train_options *options)
+{
+    if (options->checkpoint) {
+        printf("  %-24s %s/step-%09" PRId64 "\n", "checkpoint", options->checkpoint, options->n_steps);
+    }
+    if (options->trace) {
+        printf("  %-24s %s (shoal trace %s)\n", "trace", options->trace, options->trace);
+    }
+}
+
+void train_report_end(const struct train_report *report, const struct train_result *result)
+{
+    const struct train_options *options = report->job->options;
+    bool has_trained = report->first_step < options->n_steps;
+    if (!report->is_shown) {
+        return;
+    }
+    printf("\n");
+    if (has_trained) {
+        printf("  %-24s %s on %d rank%s, %.1f s\n", "run", train_mode_name((int64_t)report->job->mode),
+               report->job->n_ranks, report->job->n_ranks == 1 ? "" : "s", result->seconds);
+    }
+    printf("  %-24s %.4f at first, %.4f at last\n", "loss", result->loss_first, result->loss_last);
+    if (has_trained) {
+        print_times(result, report->job->n_bound);
+        print_whole(report->job, result);
+        print_files(options);
+    }
+    printf("  %-24s %016" PRIx64 "\n", "digest of parameters", result->digest);
+    (void)fflush(stdout);
+}
+
+/* JSON has neither NaN nor infinity. */
+static const char *loss_text(double loss, char text[32])
+{
+    (void)snprintf(text, 32, "%.9g", loss);
+    return isfinite(loss) ? text : "null";
+}
+
+void train_report_json(const struct train_job *job, const struct train_result *result)
+{
+    char first[32];
+    char last[32];
+    printf("{\"mode\": \"%s\", \"ranks\": %d, \"params\": %zu, \"steps\": %" PRId64 ", \"loss_first\": %s, "
+           "\"loss_last\": %s, ",
+           train_mode_name((int64_t)job->mode), job->n_ranks, job->n_params, job->options->n_steps,
+           loss_text(result->loss_first, first), loss_text(result->loss_last, last));
+    printf("\"step_ms_median\": %.4f, \"compute_ms_median\": %.4f, \"exposed_comm_ms_median\": %.4f, "
+           "\"tokens_per_s\": %.1f, ",
+           result->step_ms, result->compute_ms, result->exposed_ms, result->tokens_per_s);
+    printf("\"peak_rss_mb\": %.2f, \"unsharded_bytes_host\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\"}\n",
+           result->peak_rss_mb, result->unsharded_bytes, result->digest);
+    (void)fflush(stdout);
+}

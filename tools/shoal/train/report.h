@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* What `shoal train` shows on rank 0: one live line on a terminal, plain lines otherwise, a summary, a line of JSON. */
+#ifndef TRAIN_REPORT_H
+#define TRAIN_REPORT_H
+
+#include "train/job.h"
+
+/* What came of a run. */
+struct train_result {
+    double loss_first;
+    double loss_last;
+    /* Medians over steps, averaged over ranks, in milliseconds: */
+    double step_ms;
+    double compute_ms;
+    double exposed_ms;
+    double tokens_per_s;      /* of all ranks */
+    double peak_rss_mb;       /* of the rank that has most */
+    double hidden;            /* of communication, 0 to 1; less than 0: there was none */
+    uint64_t unsharded_bytes; /* of whole parameters on this host, at most */
+    bool is_unsharded_shared; /* by the ranks of this host; otherwise each has a copy */
+    uint64_t digest;
+    uint64_t verify_digest; /* after the steps that --verify repeats */
+    double seconds;
+};
+
+/* A loss, and the step that it is of: on its way from other ranks it may be one behind. */
+struct train_loss {
+    int64_t step;
+    double value;
+};
+
+struct train_report {
+    const struct train_job *job;
+    bool is_shown;      /* lines are wanted here */
+    bool has_live_line; /* to be written over */
+    int64_t columns;    /* of a live line; 0: plain lines */
+    int64_t first_step;
+    int64_t begin_ns;
+    int64_t last_ns; /* of the last line */
+    int64_t last_step;
+    int64_t last_waited_ns;
+    double memory_mb; /* the most that lines have said */
+};
+
+void train_report_begin(struct train_report *report, const struct train_job *job);
+/* After a step, when `step` of them are done: whether a line is due here. */
+bool train_report_is_due(const struct train_report *report, int64_t step);
+/* The line, if it is due. It has the number of the step that the loss is of; times are those of all `step`. */
+void train_report_step(struct train_report *report, int64_t step, const struct train_loss *loss,
+                       int64_t waited_ns);
+void train_report_end(const struct train_report *report, const struct train_result *result);
+void train_report_json(const struct train_job *job, const struct train_result *result);
+/* Resident memory of this process in MB, of which shared pages count for their part; 0: not known. */
+double train_report_memory_mb(void);
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/* One step: batches, forward and backward of the parts that this process has, clipping, the optimizer. */
+#include "train/step.h"
+
+#include "base/error.h"
+#include "base/try.h"
+#include "parallel/clip.h"
+#include "shoal/autograd.h"
+#include "shoal/ddp.h"
+#include "shoal/ops.h"
+#include "shoal/scope.h"
+#include "shoal_nn/nn.h"
+
+/* Forward and backward ----------------------------------------------------------------------------------- */
+
+/* One backward pass; those of a part are averaged. */
+static shoal_status compute(struct train_job *job, shoal_tensor *const *inputs, shoal_tensor **loss_out)
+{
+    shoal_tensor *arguments[] = {inputs[TRAIN_TOKENS],
+                                 job->n_inputs > TRAIN_POSITION ? inputs[TRAIN_POSITION] : NULL};
+    shoal_tensor *logits = NULL;
+    TRY(shoal_module_call(job->module, arguments, 2, &logits, 1));
+    shoal_tensor *loss = shoal_nn_cross_entropy(logits, inputs[TRAIN_TARGETS]);
+    if (!loss) {
+        return shoal_scope_error();
+    }
+    *loss_out = loss;
+    if (job->n_micro == 1) {
+        return shoal_backward(loss, NULL);
+    }
+    shoal_tensor *root = shoal_mul_scalar(loss, 1.0 / (double)job->n_micro);
+    return root ? shoal_backward(root, NULL) : shoal_scope_error();
+}
+
+/* Of several backward passes of a part only the last one reduces. */
+static shoal_status set_sync(struct train_job *job, bool is_last)
+{
+    if (job->n_micro == 1) {
+        return SHOAL_OK;
+    }
+    if (job->fsdp) {
+        return shoal_fsdp_set_sync(shoal_fully_shard_unit(job->module, true), is_last);
+    }
+    return job->mode == TRAIN_DDP ? shoal_ddp_set_sync(job->module, is_last) : SHOAL_OK;
+}
+
+/* What is captured: all backward passes of a part. Gradients that wait for the last one are part of the graph. */
+static shoal_status compute_sets(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **losses, size_t n_losses)
+{
+    struct train_job *job = context;
+    (void)n_inputs;
+    for (size_t i = 0; i < n_losses; i++) {
+        TRY(set_sync(job, i == n_losses - 1));
+        TRY(compute(job, inputs + i * job->n_inputs, &losses[i]));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status train_step_compile(struct train_job *job)
+{
+    return shoal_compile(job->world, compute_sets, job, job->n_sets, NULL, &job->compiled);
+}
+
+static shoal_status read_loss(shoal_tensor *loss, double *sum)
+{
+    const float *value = loss ? shoal_data(loss) : NULL;
+    if (!value) {
+        return error_set(SHOAL_ERR_STATE, "the loss has no value: %s", shoal_error_text());
+    }
+    *sum += (double)*value;
+    return SHOAL_OK;
+}
+
+static shoal_status run_eagerly(struct train_job *job, double *sum)
+{
+    shoal_tensor *loss = NULL;
+    TRY(shoal_scope_begin());
+    shoal_status status = compute(job, job->inputs, &loss);
+    if (status == SHOAL_OK) {
+        status = read_loss(loss, sum);
+    }
+    shoal_status ended = shoal_scope_end();
+    return status == SHOAL_OK ? ended : status;
+}
+
+static shoal_status run_compiled(struct train_job *job, double *sum)
+{
+    shoal_status status = SHOAL_OK;
+    TRY(shoal_compiled_run(job->compiled, job->inputs, job->n_sets * job->n_inputs, job->losses,
+                           job->n_sets));
+    for (size_t i = 0; i < job->n_sets; i++) {
+        if (status == SHOAL_OK) {
+            status = read_loss(job->losses[i], sum);
+        }
+        shoal_tensor_unref(job->losses[i]);
+    }
+    return status;
+}
+
+/* The samples from `first` on. */
+static shoal_status fill_set(struct train_job *job, shoal_tensor *const *set, int64_t first)
+{
+    int32_t *tokens = shoal_mutable_data(set[TRAIN_TOKENS]);
+    int32_t *targets = shoal_mutable_data(set[TRAIN_TARGETS]);
+    bool has_position = job->n_inputs > TRAIN_POSITION;
+    int64_t *position = has_position ? shoal_mutable_data(set[TRAIN_POSITION]) : NULL;
+    if (!tokens || !targets || (has_position && !position)) {
+        return error_set(SHOAL_ERR_STATE, "the batch cannot be written: %s", shoal_error_text());
+    }
+    if (position) {
+        position[0] = job->options->seed;
+        position[1] = job->schedule.step;
+        position[2] = first;
+    }
+    return train_data_fill(job->data, (uint64_t)job->options->seed, job->schedule.step, first,
+                           job->options->batch, job->options->context, tokens, targets);
+}
+
+/* Parts are numbered over all replicas. Eagerly the same set of inputs is filled again for each backward pass. */
+static shoal_status run_part(struct train_job *job, int64_t part, double *sum)
+{
+    for (int64_t i = 0; i < job->n_micro; i++) {
+        size_t set = job->compiled ? (size_t)i : 0;
+        TRY(fill_set(job, job->inputs + set * job->n_inputs,
+                     (part * job->n_micro + i) * job->options->batch));
+        if (!job->compiled) {
+            TRY(set_sync(job, i == job->n_micro - 1));
+            TRY(run_eagerly(job, sum));
+        }
+    }
+    return job->compiled ? run_compiled(job, sum) : SHOAL_OK;
+}
+
+static shoal_status run_parts(struct train_job *job, double *sum)
+{
+    if (job->mode != TRAIN_SINGLE) {
+        return run_part(job, job->rank, sum);
+    }
+    for (int64_t i = 0; i < job->n_replicas * job->n_parts; i++) {
+        TRY(run_part(job, i, sum));
+        TRY(train_sums_add(job, i / job->n_parts, i % job->n_parts));
+    }
+    return train_sums_finish(job);
+}
+
+/* Clipping --------------------------------------------------------------------------------------------- */
+
+static shoal_status walk_gradients(void *owner, bool is_written, clip_visitor visit, void *context)
+{
+    const struct train_job *job = owner;
+    for (size_t i = 0; i < job->n_parameters; i++) {
+        shoal_tensor *gradient = shoal_grad(job->parameters[i]);
+        size_t count = gradient ? (size_t)shoal_tensor_count(gradient) : 0;
+        if (count > 0) {
+            void *data = is_written ? shoal_mutable_data(gradient) : (void *)(uintptr_t)shoal_data(gradient);
+            TRY(data ? visit(context, shoal_tensor_dtype(gradient), data, count) : SHOAL_ERR_STATE);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* The norm is the same number in every mode. */
+static shoal_status clip(struct train_job *job)
+{
+    const struct clip_norm norm = {.max_norm = job->options->clip, .power = 2.0};
+    double found = 0.0;
+    if (norm.max_norm == 0.0) {
+        return SHOAL_OK;
+    }
+    if (train_job_is_local(job)) {
+        const struct clip_source source = {walk_gradients, job};
+        return clip_by_norm(&source, NULL, &norm, &found);
+    }
+    if (job->fsdp) {
+        return shoal_fsdp_clip_grad_norm(job->fsdp, norm.max_norm, norm.power, false, NULL);
+    }
+    return shoal_ddp_clip_grad_norm(job->module, norm.max_norm, norm.power, false, NULL);
+}
+
+shoal_status train_step(struct train_job *job, double *loss_out)
+{
+    double sum = 0.0;
+    TRY(run_parts(job, &sum));
+    TRY(clip(job));
+    TRY(shoal_nn_schedule_next(&job->schedule, job->optimizer));
+    TRY(shoal_nn_optimizer_step(job->optimizer));
+    TRY(shoal_nn_optimizer_zero_grad(job->optimizer));
+    *loss_out = sum;
+    return SHOAL_OK;
+}
