@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks of public calls that several of them make. `call` is the name of the call, `name` that of the value. */
-#ifndef NN_CHECK_H
-#define NN_CHECK_H
+#ifndef NN_COMMON_CHECK_H
+#define NN_COMMON_CHECK_H
 
 #include <stddef.h>
 

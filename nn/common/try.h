@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How errors are passed on: NN_TRY returns the status of a call that failed, NN_TRY_GOTO goes to the cleanup code. */
-#ifndef NN_TRY_H
-#define NN_TRY_H
+#ifndef NN_COMMON_TRY_H
+#define NN_COMMON_TRY_H
 
 #include "shoal/status.h"
 

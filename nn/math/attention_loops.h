@@ -7,8 +7,8 @@
  *
  * Tiles are stored row by row. Strides are in elements.
  */
-#ifndef NN_ATTENTION_LOOPS_H
-#define NN_ATTENTION_LOOPS_H
+#ifndef NN_MATH_ATTENTION_LOOPS_H
+#define NN_MATH_ATTENTION_LOOPS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The BLAS that was found at run time, and the matrix product on it. */
-#ifndef NN_BLAS_H
-#define NN_BLAS_H
+#ifndef NN_MATH_BLAS_H
+#define NN_MATH_BLAS_H
 
 #include "math/loops.h"
 #include "shoal/status.h"

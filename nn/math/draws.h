@@ -4,8 +4,8 @@
  * Nothing here calls libm but sqrt, which IEEE 754 defines to the last bit. Callers set the default floating-point
  * mode.
  */
-#ifndef NN_DRAWS_H
-#define NN_DRAWS_H
+#ifndef NN_MATH_DRAWS_H
+#define NN_MATH_DRAWS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * The two 16-bit float formats, carried as their bits. Narrowing rounds once, to nearest even; subnormals are kept,
  * overflow gives infinity, a NaN stays one. The bits are those of Shoal's own casts; a test compares all of them.
  */
-#ifndef NN_HALVES_H
-#define NN_HALVES_H
+#ifndef NN_MATH_HALVES_H
+#define NN_MATH_HALVES_H
 
 #include <stdint.h>
 #include <string.h>

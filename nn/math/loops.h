@@ -4,8 +4,8 @@
  * type. Sums over many elements are accumulated in double, from the first element to the last or in the lanes of
  * vector.h. The order of a sum never depends on the machine.
  */
-#ifndef NN_LOOPS_H
-#define NN_LOOPS_H
+#ifndef NN_MATH_LOOPS_H
+#define NN_MATH_LOOPS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Patterns of paths. */
-#ifndef NN_PATTERN_H
-#define NN_PATTERN_H
+#ifndef NN_MATH_PATTERN_H
+#define NN_MATH_PATTERN_H
 
 #include <stdbool.h>
 #include <string.h>

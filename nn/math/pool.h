@@ -3,8 +3,8 @@
  * The threads of this library, for loops that are not matrix products. Their number is that of a matrix product
  * (shoal_nn_set_threads). They sleep while the BLAS computes, and the threads of the BLAS sleep while they work.
  */
-#ifndef NN_POOL_H
-#define NN_POOL_H
+#ifndef NN_MATH_POOL_H
+#define NN_MATH_POOL_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -17,8 +17,8 @@
  * f64 is computed by libm, in loops.h. Where <tgmath.h> is included, exp and tanh are macros: write
  * (vectors->exp)(n, x, y) there.
  */
-#ifndef NN_VECTOR_H
-#define NN_VECTOR_H
+#ifndef NN_MATH_VECTOR_H
+#define NN_MATH_VECTOR_H
 
 #include <stddef.h>
 #include <stdint.h>

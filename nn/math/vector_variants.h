@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The tables of the variants, one per file vector_<name>.c. Those of other architectures are not there. */
-#ifndef NN_VECTOR_VARIANTS_H
-#define NN_VECTOR_VARIANTS_H
+#ifndef NN_MATH_VECTOR_VARIANTS_H
+#define NN_MATH_VECTOR_VARIANTS_H
 
 #include "math/vector.h"
 

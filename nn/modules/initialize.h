@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Initial values for parameters that a function chooses. */
-#ifndef NN_INITIALIZE_H
-#define NN_INITIALIZE_H
+#ifndef NN_MODULES_INITIALIZE_H
+#define NN_MODULES_INITIALIZE_H
 
 #include "shoal_nn/random.h"
 

@@ -3,8 +3,8 @@
  * What the files of ready-made modules share. The context of such a module is its settings: the numbers that its
  * forward function needs, and the distributions of its own parameters, which shoal_nn_initialize_modules reads again.
  */
-#ifndef NN_MODULE_H
-#define NN_MODULE_H
+#ifndef NN_MODULES_MODULE_H
+#define NN_MODULES_MODULE_H
 
 #include <stdbool.h>
 #include <stddef.h>

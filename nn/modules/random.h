@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What random.c and initialize.c share: checking distributions, and filling a part of a whole. */
-#ifndef NN_RANDOM_H
-#define NN_RANDOM_H
+#ifndef NN_MODULES_RANDOM_H
+#define NN_MODULES_RANDOM_H
 
 #include "math/draws.h"
 #include "shoal_nn/random.h"

@@ -8,8 +8,8 @@
  * Bits: the products of a block, and the order in which blocks are added, depend on the sizes only. They do not depend
  * on the number of threads, on other samples or heads, or on strides.
  */
-#ifndef NN_ATTENTION_H
-#define NN_ATTENTION_H
+#ifndef NN_OPS_ATTENTION_BLOCKS_H
+#define NN_OPS_ATTENTION_BLOCKS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The functions that the rows of ops.def name, once each. */
-#ifndef NN_FUNCTIONS_H
-#define NN_FUNCTIONS_H
+#ifndef NN_OPS_FUNCTIONS_H
+#define NN_OPS_FUNCTIONS_H
 
 #include "ops/ops.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The operations of ops.def: their numbers, their functions, calling one, and what their functions share. */
-#ifndef NN_OPS_H
-#define NN_OPS_H
+#ifndef NN_OPS_OPS_H
+#define NN_OPS_OPS_H
 
 #include <stdbool.h>
 #include <stddef.h>

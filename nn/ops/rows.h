@@ -4,8 +4,8 @@
  * is used in place; any other row is copied through scratch memory for one row. So an op on rows needs scratch memory
  * for a few rows, however large its tensors are.
  */
-#ifndef NN_ROWS_H
-#define NN_ROWS_H
+#ifndef NN_OPS_ROWS_H
+#define NN_OPS_ROWS_H
 
 #include <stdbool.h>
 #include <stddef.h>

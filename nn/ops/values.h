@@ -6,8 +6,8 @@
  *
  * Kernels do not call ops for this, because a tracer or the tape of the caller's scope would see them.
  */
-#ifndef NN_VALUES_H
-#define NN_VALUES_H
+#ifndef NN_OPS_VALUES_H
+#define NN_OPS_VALUES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Items of checkpoints whose names have two parts, joined as they are. `call` is the name of the call, for texts. */
-#ifndef NN_ITEMS_H
-#define NN_ITEMS_H
+#ifndef NN_OPTIM_NAMED_ITEMS_H
+#define NN_OPTIM_NAMED_ITEMS_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the files of optimizers share: the optimizer itself, and its state. */
-#ifndef NN_OPTIM_H
-#define NN_OPTIM_H
+#ifndef NN_OPTIM_OPTIM_H
+#define NN_OPTIM_OPTIM_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the files of gradient scalers share: the scaler itself, and gradients that are unscaled. */
-#ifndef NN_SCALER_H
-#define NN_SCALER_H
+#ifndef NN_OPTIM_SCALER_H
+#define NN_OPTIM_SCALER_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -6,8 +6,8 @@
  *
  * Threads: any, except that one thread makes and frees a rank's members.
  */
-#ifndef BOOTSTRAP_LIVENESS_H
-#define BOOTSTRAP_LIVENESS_H
+#ifndef BOOTSTRAP_ALIVE_LIVENESS_H
+#define BOOTSTRAP_ALIVE_LIVENESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  *
  * Threads: any, except as said.
  */
-#ifndef BOOTSTRAP_WATCH_H
-#define BOOTSTRAP_WATCH_H
+#ifndef BOOTSTRAP_ALIVE_WATCH_H
+#define BOOTSTRAP_ALIVE_WATCH_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the launcher of this process says in its environment: rows of launchers.def. Read anew at each call. */
-#ifndef BOOTSTRAP_ENVIRONMENT_H
-#define BOOTSTRAP_ENVIRONMENT_H
+#ifndef BOOTSTRAP_MEET_ENVIRONMENT_H
+#define BOOTSTRAP_MEET_ENVIRONMENT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,8 +9,8 @@
  *
  * If the application exchanges the cards itself, the same follows with the server that rank 0's card names.
  */
-#ifndef BOOTSTRAP_RENDEZVOUS_H
-#define BOOTSTRAP_RENDEZVOUS_H
+#ifndef BOOTSTRAP_MEET_RENDEZVOUS_H
+#define BOOTSTRAP_MEET_RENDEZVOUS_H
 
 #include <stdint.h>
 

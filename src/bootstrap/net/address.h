@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Network addresses, as plain bytes that ranks can send to each other, and the choice of this rank's own address. */
-#ifndef BOOTSTRAP_ADDRESS_H
-#define BOOTSTRAP_ADDRESS_H
+#ifndef BOOTSTRAP_NET_ADDRESS_H
+#define BOOTSTRAP_NET_ADDRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
 /*
  * What a rank tells the others about itself at start-up, before anything else. A card is plain bytes of a fixed size.
  */
-#ifndef BOOTSTRAP_CARD_H
-#define BOOTSTRAP_CARD_H
+#ifndef BOOTSTRAP_NET_CARD_H
+#define BOOTSTRAP_NET_CARD_H
 
 #include <stdbool.h>
 #include <stddef.h>

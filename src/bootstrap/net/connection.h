@@ -3,8 +3,8 @@
  * One client of a server: the request that is being received, and the part of the answer that is still to be sent. Only
  * the server's thread uses it. Nothing here waits.
  */
-#ifndef BOOTSTRAP_CONNECTION_H
-#define BOOTSTRAP_CONNECTION_H
+#ifndef BOOTSTRAP_NET_CONNECTION_H
+#define BOOTSTRAP_NET_CONNECTION_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,8 +9,8 @@
  *
  * All three have fixed sizes, so a stranger cannot make a server allocate memory.
  */
-#ifndef BOOTSTRAP_HELLO_H
-#define BOOTSTRAP_HELLO_H
+#ifndef BOOTSTRAP_NET_HELLO_H
+#define BOOTSTRAP_NET_HELLO_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * A connection on which both ends send short frames at any time. A watch (bootstrap/alive/watch.h) has one with each rank on
  * another host. It has no lock, and nothing here waits.
  */
-#ifndef BOOTSTRAP_LINK_H
-#define BOOTSTRAP_LINK_H
+#ifndef BOOTSTRAP_NET_LINK_H
+#define BOOTSTRAP_NET_LINK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Addresses from texts; names of hosts are looked up, with a deadline. */
-#ifndef BOOTSTRAP_LOOKUP_H
-#define BOOTSTRAP_LOOKUP_H
+#ifndef BOOTSTRAP_NET_LOOKUP_H
+#define BOOTSTRAP_NET_LOOKUP_H
 
 #include <stdbool.h>
 #include <stdint.h>

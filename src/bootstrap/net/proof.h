@@ -4,8 +4,8 @@
  * never used before, and a keyed hash (SipHash-2-4) of both numbers. Somebody who records the traffic can use neither
  * again.
  */
-#ifndef BOOTSTRAP_PROOF_H
-#define BOOTSTRAP_PROOF_H
+#ifndef BOOTSTRAP_NET_PROOF_H
+#define BOOTSTRAP_NET_PROOF_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Requests to a server (requests.def): making one, sending it over a connection, and getting the answer. */
-#ifndef BOOTSTRAP_REQUEST_H
-#define BOOTSTRAP_REQUEST_H
+#ifndef BOOTSTRAP_NET_REQUEST_H
+#define BOOTSTRAP_NET_REQUEST_H
 
 #include <stdbool.h>
 #include <stddef.h>

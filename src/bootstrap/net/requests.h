@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The numbers of what servers answer: rows of requests.def. */
-#ifndef BOOTSTRAP_REQUESTS_H
-#define BOOTSTRAP_REQUESTS_H
+#ifndef BOOTSTRAP_NET_REQUESTS_H
+#define BOOTSTRAP_NET_REQUESTS_H
 
 enum request_number {
 #define REQUEST(name, function, fields, doc) REQUEST_##name,

@@ -4,8 +4,8 @@
  * sockets (bootstrap/net/tcp.h): a header, a payload, on Unix sockets perhaps a descriptor. Every socket is closed on exec
  * and never blocks by itself; the calls that wait take a deadline. Peers of another user are refused.
  */
-#ifndef BOOTSTRAP_SOCKET_H
-#define BOOTSTRAP_SOCKET_H
+#ifndef BOOTSTRAP_NET_SOCKET_H
+#define BOOTSTRAP_NET_SOCKET_H
 
 #include <stdbool.h>
 #include <stddef.h>

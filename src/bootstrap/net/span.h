@@ -3,8 +3,8 @@
  * Whether a world may span hosts, and if so, where its ranks meet on the network and at which address this one is
  * reached.
  */
-#ifndef BOOTSTRAP_SPAN_H
-#define BOOTSTRAP_SPAN_H
+#ifndef BOOTSTRAP_NET_SPAN_H
+#define BOOTSTRAP_NET_SPAN_H
 
 #include <stdbool.h>
 #include <stdint.h>

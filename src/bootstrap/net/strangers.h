@@ -4,8 +4,8 @@
  * fixed number of places, and each has a few seconds to send its 48 bytes. So a port scanner, or a client that sends a
  * byte a minute, takes a place for a while and costs nothing else. Only the server's thread uses this, except as said.
  */
-#ifndef BOOTSTRAP_STRANGERS_H
-#define BOOTSTRAP_STRANGERS_H
+#ifndef BOOTSTRAP_NET_STRANGERS_H
+#define BOOTSTRAP_NET_STRANGERS_H
 
 #include <stddef.h>
 #include <stdint.h>

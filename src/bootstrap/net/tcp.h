@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* TCP sockets, which connect ranks on different hosts. They are closed on exec and never block. */
-#ifndef BOOTSTRAP_TCP_H
-#define BOOTSTRAP_TCP_H
+#ifndef BOOTSTRAP_NET_TCP_H
+#define BOOTSTRAP_NET_TCP_H
 
 #include <stdint.h>
 

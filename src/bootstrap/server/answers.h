@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a server keeps, and how it answers from that (answers.c). Used by the server's thread (server.c) alone. */
-#ifndef BOOTSTRAP_ANSWERS_H
-#define BOOTSTRAP_ANSWERS_H
+#ifndef BOOTSTRAP_SERVER_ANSWERS_H
+#define BOOTSTRAP_SERVER_ANSWERS_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,8 +4,8 @@
  * (bootstrap/net/requests.def). A client knows who is in the job and who is alive, but not what the requests are for.
  * Threads: any.
  */
-#ifndef BOOTSTRAP_CLIENT_H
-#define BOOTSTRAP_CLIENT_H
+#ifndef BOOTSTRAP_SERVER_CLIENT_H
+#define BOOTSTRAP_SERVER_CLIENT_H
 
 #include <stdbool.h>
 #include <stdint.h>

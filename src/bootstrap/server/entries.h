@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A table from names to values or descriptors: what a server keeps. Used by its thread alone. */
-#ifndef BOOTSTRAP_ENTRIES_H
-#define BOOTSTRAP_ENTRIES_H
+#ifndef BOOTSTRAP_SERVER_ENTRIES_H
+#define BOOTSTRAP_SERVER_ENTRIES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * The meeting of all ranks at start-up, which rank 0's server keeps: which ranks have arrived, which are ready, and the
  * first failure. It does not know of sockets; the server sends the outcome to the ranks.
  */
-#ifndef BOOTSTRAP_MEETING_H
-#define BOOTSTRAP_MEETING_H
+#ifndef BOOTSTRAP_SERVER_MEETING_H
+#define BOOTSTRAP_SERVER_MEETING_H
 
 #include <stdbool.h>
 

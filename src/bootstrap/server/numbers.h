@@ -3,8 +3,8 @@
  * Numbers on which ranks agree under a name. The server of one rank keeps the first number that is proposed. A call
  * waits only for that server, which answers whatever its rank is doing.
  */
-#ifndef BOOTSTRAP_NUMBERS_H
-#define BOOTSTRAP_NUMBERS_H
+#ifndef BOOTSTRAP_SERVER_NUMBERS_H
+#define BOOTSTRAP_SERVER_NUMBERS_H
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
  * Shared memory under a name, held by the server of one rank. Whoever asks first makes it, zeroed. A call waits only
  * for that server, which answers whatever its rank is doing.
  */
-#ifndef BOOTSTRAP_SEGMENTS_H
-#define BOOTSTRAP_SEGMENTS_H
+#ifndef BOOTSTRAP_SERVER_SEGMENTS_H
+#define BOOTSTRAP_SERVER_SEGMENTS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  *
  * It trusts nobody: a client that sends anything but a request is dropped, and the others do not notice.
  */
-#ifndef BOOTSTRAP_SERVER_H
-#define BOOTSTRAP_SERVER_H
+#ifndef BOOTSTRAP_SERVER_SERVER_H
+#define BOOTSTRAP_SERVER_SERVER_H
 
 #include "bootstrap/net/card.h"
 #include "shoal/status.h"

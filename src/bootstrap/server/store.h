@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The key-value store as applications see it (shoal/store.h): keys and values that the server of one rank keeps. */
-#ifndef BOOTSTRAP_STORE_H
-#define BOOTSTRAP_STORE_H
+#ifndef BOOTSTRAP_SERVER_STORE_H
+#define BOOTSTRAP_SERVER_STORE_H
 
 #include "shoal/store.h"
 

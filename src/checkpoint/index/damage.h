@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Damage of checkpoints that can be seen without reading their data. */
-#ifndef CHECKPOINT_DAMAGE_H
-#define CHECKPOINT_DAMAGE_H
+#ifndef CHECKPOINT_INDEX_DAMAGE_H
+#define CHECKPOINT_INDEX_DAMAGE_H
 
 #include <stdbool.h>
 

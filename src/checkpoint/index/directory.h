@@ -10,8 +10,8 @@
  *                                  the new one takes its place. It is used as long as there is no new one.
  *     DIR/step-000001000           complete: it has shoal.index.json, or is a foreign checkpoint
  */
-#ifndef CHECKPOINT_DIRECTORY_H
-#define CHECKPOINT_DIRECTORY_H
+#ifndef CHECKPOINT_INDEX_DIRECTORY_H
+#define CHECKPOINT_INDEX_DIRECTORY_H
 
 #include <stdbool.h>
 #include <stddef.h>

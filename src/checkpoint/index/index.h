@@ -21,8 +21,8 @@
  * The reader trusts nothing: every number is checked against the others (pieces lie in their files and together make
  * up their tensor, each element once), and an error says which entries contradict each other.
  */
-#ifndef CHECKPOINT_INDEX_H
-#define CHECKPOINT_INDEX_H
+#ifndef CHECKPOINT_INDEX_INDEX_H
+#define CHECKPOINT_INDEX_INDEX_H
 
 #include <stddef.h>
 #include <stdint.h>

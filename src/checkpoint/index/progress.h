@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks the progress of a run, which is part of the options of saves and loads. */
-#ifndef CHECKPOINT_PROGRESS_H
-#define CHECKPOINT_PROGRESS_H
+#ifndef CHECKPOINT_INDEX_PROGRESS_H
+#define CHECKPOINT_INDEX_PROGRESS_H
 
 #include "shoal/checkpoint.h"
 

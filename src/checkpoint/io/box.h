@@ -9,8 +9,8 @@
  * When reading, a span may contain bytes that are not of the box: reading a small gap is cheaper than another request.
  * When writing, there are no gaps.
  */
-#ifndef CHECKPOINT_BOX_H
-#define CHECKPOINT_BOX_H
+#ifndef CHECKPOINT_IO_BOX_H
+#define CHECKPOINT_IO_BOX_H
 
 #include <stdbool.h>
 #include <stddef.h>

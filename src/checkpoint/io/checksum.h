@@ -3,8 +3,8 @@
  * Checksums of what is written and read: 64 bits (XXH3, seed 0) for each block of 1 MiB, the last one shorter. They
  * find damage, not forgery. The values are the same on every machine, and belong to the format of checkpoints.
  */
-#ifndef CHECKPOINT_CHECKSUM_H
-#define CHECKPOINT_CHECKSUM_H
+#ifndef CHECKPOINT_IO_CHECKSUM_H
+#define CHECKPOINT_IO_CHECKSUM_H
 
 #include <stddef.h>
 #include <stdint.h>

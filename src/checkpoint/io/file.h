@@ -11,8 +11,8 @@
  * Every request that changes something passes a numbered fail point. Errors are SHOAL_ERR_SYSTEM and name the file,
  * what was tried, how many bytes, and why it failed.
  */
-#ifndef CHECKPOINT_FILE_H
-#define CHECKPOINT_FILE_H
+#ifndef CHECKPOINT_IO_FILE_H
+#define CHECKPOINT_IO_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

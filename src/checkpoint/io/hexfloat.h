@@ -4,8 +4,8 @@
  * numbers this is printf's %a, but always with a point, whatever the program's locale. Each double has exactly one
  * text. The text of a NaN has its fraction in parentheses, unless only the highest bit of the fraction is set.
  */
-#ifndef CHECKPOINT_HEXFLOAT_H
-#define CHECKPOINT_HEXFLOAT_H
+#ifndef CHECKPOINT_IO_HEXFLOAT_H
+#define CHECKPOINT_IO_HEXFLOAT_H
 
 #include <stdbool.h>
 

@@ -3,8 +3,8 @@
  * Writes JSON text: headers of safetensors files, and indices of checkpoints. The same code writes a text twice, first
  * without memory, to find its length.
  */
-#ifndef CHECKPOINT_JSON_TEXT_H
-#define CHECKPOINT_JSON_TEXT_H
+#ifndef CHECKPOINT_IO_JSON_TEXT_H
+#define CHECKPOINT_IO_JSON_TEXT_H
 
 #include <jansson.h>
 #include <stddef.h>

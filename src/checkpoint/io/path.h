@@ -3,8 +3,8 @@
  * Directories and names of files that are written safely. What changes a directory is numbered for tests, as in
  * checkpoint/io/file.h. Errors are SHOAL_ERR_SYSTEM and name the path, what was tried, and why it failed.
  */
-#ifndef CHECKPOINT_PATH_H
-#define CHECKPOINT_PATH_H
+#ifndef CHECKPOINT_IO_PATH_H
+#define CHECKPOINT_IO_PATH_H
 
 #include <stdbool.h>
 #include <sys/types.h>

@@ -3,8 +3,8 @@
  * Regions: a range of indices in every dimension of a tensor. What a rank has of a tensor, what it writes, and what a
  * file contains are regions of the whole. Dimensions beyond those of the tensor are ignored.
  */
-#ifndef CHECKPOINT_REGION_H
-#define CHECKPOINT_REGION_H
+#ifndef CHECKPOINT_IO_REGION_H
+#define CHECKPOINT_IO_REGION_H
 
 #include <stdbool.h>
 #include <stdint.h>

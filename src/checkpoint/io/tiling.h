@@ -8,8 +8,8 @@
  * however they lie, times two for each dimension in which they are cut. The first corner at which the differences are
  * not equal is the first element that is in no region or in more than one.
  */
-#ifndef CHECKPOINT_TILING_H
-#define CHECKPOINT_TILING_H
+#ifndef CHECKPOINT_IO_TILING_H
+#define CHECKPOINT_IO_TILING_H
 
 #include <stddef.h>
 #include <stdint.h>

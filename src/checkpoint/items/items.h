@@ -5,8 +5,8 @@
  * Entries of modules and contexts are looked up when the list is used: items_part gives what an entry is at that
  * moment. Names, dtypes and shapes are fixed when an entry is added; a value that no longer fits them is an error.
  */
-#ifndef CHECKPOINT_ITEMS_H
-#define CHECKPOINT_ITEMS_H
+#ifndef CHECKPOINT_ITEMS_ITEMS_H
+#define CHECKPOINT_ITEMS_ITEMS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  *
  * This uses small collectives of the group; a dead peer or a missed deadline is their error.
  */
-#ifndef CHECKPOINT_AGREE_H
-#define CHECKPOINT_AGREE_H
+#ifndef CHECKPOINT_RANKS_AGREE_H
+#define CHECKPOINT_RANKS_AGREE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Compares the lists of items of all ranks, and finds the first difference. */
-#ifndef CHECKPOINT_LIST_H
-#define CHECKPOINT_LIST_H
+#ifndef CHECKPOINT_RANKS_LIST_H
+#define CHECKPOINT_RANKS_LIST_H
 
 #include "checkpoint/items/items.h"
 #include "shoal/group.h"

@@ -5,8 +5,8 @@
  * possible. A region of less than 1 MiB is not cut, and a piece has at least about half of that. The result is the same
  * on all ranks, without communication.
  */
-#ifndef CHECKPOINT_SPLIT_H
-#define CHECKPOINT_SPLIT_H
+#ifndef CHECKPOINT_RANKS_SPLIT_H
+#define CHECKPOINT_RANKS_SPLIT_H
 
 #include <stddef.h>
 #include <stdint.h>

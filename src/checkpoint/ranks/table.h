@@ -3,8 +3,8 @@
  * The table of a save or load: the tensors of the list, which is the same on all ranks, and which rank has which region
  * of each. Every rank makes the same table.
  */
-#ifndef CHECKPOINT_TABLE_H
-#define CHECKPOINT_TABLE_H
+#ifndef CHECKPOINT_RANKS_TABLE_H
+#define CHECKPOINT_RANKS_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,8 +11,8 @@
  * A file is cut into runs: ranges that one rank writes from the beginning to the end, with sums of their blocks. Runs
  * are made of jobs, each a region of a tensor that is contiguous in the file, or a header.
  */
-#ifndef CHECKPOINT_SAVE_H
-#define CHECKPOINT_SAVE_H
+#ifndef CHECKPOINT_SAVE_SAVE_H
+#define CHECKPOINT_SAVE_SAVE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks that, among buffers that are used at the same time, those that are written overlap no other one. */
-#ifndef COMM_APART_H
-#define COMM_APART_H
+#ifndef COMM_CALL_APART_H
+#define COMM_CALL_APART_H
 
 #include <stdbool.h>
 #include <stddef.h>

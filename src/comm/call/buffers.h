@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks of the buffers that a collective is called with. */
-#ifndef COMM_BUFFERS_H
-#define COMM_BUFFERS_H
+#ifndef COMM_CALL_BUFFERS_H
+#define COMM_CALL_BUFFERS_H
 
 #include <stdbool.h>
 

@@ -3,8 +3,8 @@
  * Collectives for the layers above: what the public calls do, with a purpose that ranks compare (transport/purpose.h).
  * Arguments are checked as in the public calls.
  */
-#ifndef COMM_COLLECTIVES_H
-#define COMM_COLLECTIVES_H
+#ifndef COMM_CALL_COLLECTIVES_H
+#define COMM_CALL_COLLECTIVES_H
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  * A collective that is started often: everything it needs is allocated once, and starting it allocates nothing. It
  * takes its place in the order of the group's collectives when it is started, and is compared there like any other.
  */
-#ifndef COMM_PREPARED_H
-#define COMM_PREPARED_H
+#ifndef COMM_CALL_PREPARED_H
+#define COMM_CALL_PREPARED_H
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
  * How a group makes shared memory together: it agrees on what is made, every member maps it, and all learn whether
  * all could. Nobody keeps memory that another member could not get.
  */
-#ifndef COMM_SHARED_H
-#define COMM_SHARED_H
+#ifndef COMM_CALL_SHARED_H
+#define COMM_CALL_SHARED_H
 
 #include <stdbool.h>
 #include <stddef.h>

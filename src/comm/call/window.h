@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Gathers into windows for comm/call/prepared.c: a generation is numbered when the gather is issued. */
-#ifndef COMM_WINDOW_H
-#define COMM_WINDOW_H
+#ifndef COMM_CALL_WINDOW_H
+#define COMM_CALL_WINDOW_H
 
 #include "shoal/group.h"
 #include "shoal/window.h"

@@ -10,8 +10,8 @@
  * for both: if the other rank gives up afterwards, the groups of that meeting must not fail. If ranks count
  * differently, they do not recognize the message, and wait until their deadline.
  */
-#ifndef COMM_CALLS_H
-#define COMM_CALLS_H
+#ifndef COMM_GROUP_CALLS_H
+#define COMM_GROUP_CALLS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the files of this layer know of a group; comm/lane/handles.h has what others may call. */
-#ifndef COMM_GROUP_H
-#define COMM_GROUP_H
+#ifndef COMM_GROUP_GROUP_H
+#define COMM_GROUP_GROUP_H
 
 #include <pthread.h>
 #include <stdatomic.h>

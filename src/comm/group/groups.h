@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* All groups of a world: made by comm/group/group.c, walked by comm/world/dump.c. */
-#ifndef COMM_GROUPS_H
-#define COMM_GROUPS_H
+#ifndef COMM_GROUP_GROUPS_H
+#define COMM_GROUP_GROUPS_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,8 +3,8 @@
  * What a program makes from a world besides groups and works: meshes, symmetric memory, windows. The program frees it,
  * or shoal_world_close does.
  */
-#ifndef COMM_OWNED_H
-#define COMM_OWNED_H
+#ifndef COMM_GROUP_OWNED_H
+#define COMM_GROUP_OWNED_H
 
 #include <pthread.h>
 

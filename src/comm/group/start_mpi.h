@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Worlds on MPI: docs/design/mpi.md. */
-#ifndef COMM_START_MPI_H
-#define COMM_START_MPI_H
+#ifndef COMM_GROUP_START_MPI_H
+#define COMM_GROUP_START_MPI_H
 
 #include <stdbool.h>
 #include <stddef.h>

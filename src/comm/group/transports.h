@@ -3,8 +3,8 @@
  * Chooses the transport of a group. If one was asked for by name (shoal_world_options.transport, SHOAL_TRANSPORT), it
  * carries all groups. Otherwise the hosts of the members decide: the first row of transports.def that can carry them.
  */
-#ifndef COMM_TRANSPORTS_H
-#define COMM_TRANSPORTS_H
+#ifndef COMM_GROUP_TRANSPORTS_H
+#define COMM_GROUP_TRANSPORTS_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the files of this layer know of a world. */
-#ifndef COMM_WORLD_H
-#define COMM_WORLD_H
+#ifndef COMM_GROUP_WORLD_H
+#define COMM_GROUP_WORLD_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
  * What the layers above can do with worlds, groups and works besides the public calls. They do not see the structs
  * behind these handles.
  */
-#ifndef COMM_HANDLES_H
-#define COMM_HANDLES_H
+#ifndef COMM_LANE_HANDLES_H
+#define COMM_LANE_HANDLES_H
 
 #include <stdbool.h>
 #include <stddef.h>

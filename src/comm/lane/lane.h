@@ -6,8 +6,8 @@
  *   lane_start   returns at once with a work: posted if the channel takes it, otherwise queued for the lane's
  *                thread, or for a waiter that finds it next in line
  */
-#ifndef COMM_LANE_H
-#define COMM_LANE_H
+#ifndef COMM_LANE_LANE_H
+#define COMM_LANE_LANE_H
 
 #include <stdbool.h>
 #include <stdint.h>

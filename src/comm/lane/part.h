@@ -4,8 +4,8 @@
  * calls them, and they report to it through `calls`. These are made while connecting and when something has failed. A
  * successful collective makes none, unless the group also uses point to point.
  */
-#ifndef COMM_PART_H
-#define COMM_PART_H
+#ifndef COMM_LANE_PART_H
+#define COMM_LANE_PART_H
 
 #include <pthread.h>
 #include <stdatomic.h>

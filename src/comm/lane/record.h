@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How a call is packed into the words of a record. */
-#ifndef COMM_RECORD_H
-#define COMM_RECORD_H
+#ifndef COMM_LANE_RECORD_H
+#define COMM_LANE_RECORD_H
 
 #include "comm/lane/recorder.h"
 

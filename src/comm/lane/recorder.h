@@ -9,8 +9,8 @@
  * and every load of the dump acquires, so that a dump that saw a word of the later call sees at its second look that
  * the number is no longer the earlier one.
  */
-#ifndef COMM_RECORDER_H
-#define COMM_RECORDER_H
+#ifndef COMM_LANE_RECORDER_H
+#define COMM_LANE_RECORDER_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

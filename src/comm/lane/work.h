@@ -3,8 +3,8 @@
  * The base of a shoal_work: a completion that knows its world. Lanes and point to point embed it as the first member of
  * what they complete, and make it progress by its push (base/completion.h).
  */
-#ifndef COMM_WORK_H
-#define COMM_WORK_H
+#ifndef COMM_LANE_WORK_H
+#define COMM_LANE_WORK_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

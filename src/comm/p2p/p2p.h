@@ -7,8 +7,8 @@
  *   comm/p2p/engine.c    posting, moving, waiting, ending
  *   comm/p2p/streams.c   finding and opening streams
  */
-#ifndef COMM_P2P_H
-#define COMM_P2P_H
+#ifndef COMM_P2P_P2P_H
+#define COMM_P2P_P2P_H
 
 #include <stdbool.h>
 #include <stddef.h>

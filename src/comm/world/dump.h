@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The flight record of a world as a file: shoal/world.h has the call that programs make themselves. */
-#ifndef COMM_DUMP_H
-#define COMM_DUMP_H
+#ifndef COMM_WORLD_DUMP_H
+#define COMM_WORLD_DUMP_H
 
 struct shoal_world;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How a world is opened and closed: docs/design/startup.md. */
-#ifndef COMM_STARTUP_H
-#define COMM_STARTUP_H
+#ifndef COMM_WORLD_STARTUP_H
+#define COMM_WORLD_STARTUP_H
 
 #include <stdbool.h>
 

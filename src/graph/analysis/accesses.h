@@ -10,8 +10,8 @@
  * wait. In such a graph memory demands no order beyond that of inputs, and nothing is listed: `effects` is NULL, and
  * no storage has an access.
  */
-#ifndef GRAPH_ACCESSES_H
-#define GRAPH_ACCESSES_H
+#ifndef GRAPH_ANALYSIS_ACCESSES_H
+#define GRAPH_ANALYSIS_ACCESSES_H
 
 #include <stdbool.h>
 #include <stddef.h>

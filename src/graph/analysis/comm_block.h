@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Communication blocks (shoal/compile.h), for passes. */
-#ifndef GRAPH_COMM_BLOCK_H
-#define GRAPH_COMM_BLOCK_H
+#ifndef GRAPH_ANALYSIS_COMM_BLOCK_H
+#define GRAPH_ANALYSIS_COMM_BLOCK_H
 
 #include "graph/ir/graph.h"
 #include "shoal/compile.h"

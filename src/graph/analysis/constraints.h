@@ -9,8 +9,8 @@
  *
  * Nodes are numbered in program order, as it is when the constraints are built.
  */
-#ifndef GRAPH_CONSTRAINTS_H
-#define GRAPH_CONSTRAINTS_H
+#ifndef GRAPH_ANALYSIS_CONSTRAINTS_H
+#define GRAPH_ANALYSIS_CONSTRAINTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,8 +11,8 @@
  *   - starts of one group stay in order, because all ranks must have the same order; so do ops with other side effects.
  * Some edges may follow from others.
  */
-#ifndef GRAPH_EFFECTS_H
-#define GRAPH_EFFECTS_H
+#ifndef GRAPH_ANALYSIS_EFFECTS_H
+#define GRAPH_ANALYSIS_EFFECTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

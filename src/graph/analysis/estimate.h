@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Estimates how long nodes take. A rough guess, until there is a model of the machine. All passes ask here. */
-#ifndef GRAPH_ESTIMATE_H
-#define GRAPH_ESTIMATE_H
+#ifndef GRAPH_ANALYSIS_ESTIMATE_H
+#define GRAPH_ANALYSIS_ESTIMATE_H
 
 #include <stdint.h>
 

@@ -15,8 +15,8 @@
  * of the functions below for each node. Together this takes n log n time in the number of spans of a storage, if none
  * depends on the rank.
  */
-#ifndef GRAPH_FLIGHT_H
-#define GRAPH_FLIGHT_H
+#ifndef GRAPH_ANALYSIS_FLIGHT_H
+#define GRAPH_ANALYSIS_FLIGHT_H
 
 #include <stdbool.h>
 #include <stddef.h>

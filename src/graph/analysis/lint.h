@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The part of shoal_graph_lint on which walks along the list rely. */
-#ifndef GRAPH_LINT_H
-#define GRAPH_LINT_H
+#ifndef GRAPH_ANALYSIS_LINT_H
+#define GRAPH_ANALYSIS_LINT_H
 
 #include "graph/ir/graph.h"
 

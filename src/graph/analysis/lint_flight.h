@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The part of shoal_graph_lint that checks memory in flight. */
-#ifndef GRAPH_LINT_FLIGHT_H
-#define GRAPH_LINT_FLIGHT_H
+#ifndef GRAPH_ANALYSIS_LINT_FLIGHT_H
+#define GRAPH_ANALYSIS_LINT_FLIGHT_H
 
 #include "graph/ir/graph.h"
 

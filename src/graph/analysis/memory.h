@@ -9,8 +9,8 @@
  *
  * A profile is updated when a node is moved, in log n time for each storage that the node uses.
  */
-#ifndef GRAPH_MEMORY_H
-#define GRAPH_MEMORY_H
+#ifndef GRAPH_ANALYSIS_MEMORY_H
+#define GRAPH_ANALYSIS_MEMORY_H
 
 #include <stdint.h>
 

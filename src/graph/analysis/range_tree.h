@@ -5,8 +5,8 @@
  *
  * It is a treap. The priorities are hashes of the item numbers, so the same calls give the same tree.
  */
-#ifndef GRAPH_RANGE_TREE_H
-#define GRAPH_RANGE_TREE_H
+#ifndef GRAPH_ANALYSIS_RANGE_TREE_H
+#define GRAPH_ANALYSIS_RANGE_TREE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * spans that will ever be added must be known in advance, by the points at which they begin and end. Writes have an
  * owner, and writes of different owners do not overlap. Reads are only counted.
  */
-#ifndef GRAPH_SPAN_TREE_H
-#define GRAPH_SPAN_TREE_H
+#ifndef GRAPH_ANALYSIS_SPAN_TREE_H
+#define GRAPH_ANALYSIS_SPAN_TREE_H
 
 #include <stdint.h>
 

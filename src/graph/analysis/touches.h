@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a node does with the tensors among its arguments. Only this file knows that for each op. */
-#ifndef GRAPH_TOUCHES_H
-#define GRAPH_TOUCHES_H
+#ifndef GRAPH_ANALYSIS_TOUCHES_H
+#define GRAPH_ANALYSIS_TOUCHES_H
 
 #include <stdbool.h>
 

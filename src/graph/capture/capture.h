@@ -16,8 +16,8 @@
  * the write made a new tensor, while all tensors of the step that share the storage, also those that autograd saved,
  * see the write.
  */
-#ifndef GRAPH_CAPTURE_H
-#define GRAPH_CAPTURE_H
+#ifndef GRAPH_CAPTURE_CAPTURE_H
+#define GRAPH_CAPTURE_CAPTURE_H
 
 #include <stdbool.h>
 #include <stddef.h>

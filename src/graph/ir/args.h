@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks, completes and copies arguments. A copy lies in the arena and belongs to one node. */
-#ifndef GRAPH_ARGS_H
-#define GRAPH_ARGS_H
+#ifndef GRAPH_IR_ARGS_H
+#define GRAPH_IR_ARGS_H
 
 #include "graph/ir/graph.h"
 #include "op/op.h"

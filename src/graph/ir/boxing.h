@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Boxes the arguments of a node's call, for the dispatcher. The caller says which tensors nodes give, and which groups
    to use. */
-#ifndef GRAPH_BOXING_H
-#define GRAPH_BOXING_H
+#ifndef GRAPH_IR_BOXING_H
+#define GRAPH_IR_BOXING_H
 
 #include "graph/ir/graph.h"
 

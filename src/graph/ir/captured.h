@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What a captured graph keeps of its step: references to the tensors that its placeholders stand for, and to the leaves
    whose gradients the step changes. */
-#ifndef GRAPH_CAPTURED_H
-#define GRAPH_CAPTURED_H
+#ifndef GRAPH_IR_CAPTURED_H
+#define GRAPH_IR_CAPTURED_H
 
 #include "autograd/hooks.h"
 #include "graph/ir/graph.h"

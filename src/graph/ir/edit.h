@@ -4,8 +4,8 @@
  * again, and of nodes that depend on them: those whose input has another shape, and those that alias an input which has
  * moved to another storage.
  */
-#ifndef GRAPH_EDIT_H
-#define GRAPH_EDIT_H
+#ifndef GRAPH_IR_EDIT_H
+#define GRAPH_IR_EDIT_H
 
 #include "graph/ir/uses.h"
 

@@ -10,8 +10,8 @@
  * edges to an input are a list, in the order in which its users began to use it. Adding or removing an edge takes
  * constant time.
  */
-#ifndef GRAPH_GRAPH_H
-#define GRAPH_GRAPH_H
+#ifndef GRAPH_IR_GRAPH_H
+#define GRAPH_IR_GRAPH_H
 
 #include <stdalign.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  * Passes make thousands of them. The rules are those of the meta functions (unit/graph/infer_view compares the two),
  * which are used in all other cases.
  */
-#ifndef GRAPH_INFER_VIEW_H
-#define GRAPH_INFER_VIEW_H
+#ifndef GRAPH_IR_INFER_VIEW_H
+#define GRAPH_IR_INFER_VIEW_H
 
 #include "graph/ir/graph.h"
 

@@ -6,8 +6,8 @@
  *
  * Names of erased nodes stay taken, so that origins (graph/ir/observer.h) never name two different nodes.
  */
-#ifndef GRAPH_NAMES_H
-#define GRAPH_NAMES_H
+#ifndef GRAPH_IR_NAMES_H
+#define GRAPH_IR_NAMES_H
 
 #include "graph/ir/graph.h"
 

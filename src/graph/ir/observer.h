@@ -4,8 +4,8 @@
  * node gets an origin (pass, CREATE), and each node that replaces another one an origin (pass, REPLACE, name of the
  * other). If the same pass has made the node, the two origins become one.
  */
-#ifndef GRAPH_OBSERVER_H
-#define GRAPH_OBSERVER_H
+#ifndef GRAPH_IR_OBSERVER_H
+#define GRAPH_IR_OBSERVER_H
 
 #include "graph/ir/graph.h"
 

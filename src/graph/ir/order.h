@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The list of nodes, and their order numbers, which grow along it. Nothing here allocates or fails. */
-#ifndef GRAPH_ORDER_H
-#define GRAPH_ORDER_H
+#ifndef GRAPH_IR_ORDER_H
+#define GRAPH_IR_ORDER_H
 
 #include "graph/ir/graph.h"
 

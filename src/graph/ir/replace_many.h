@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Replacing many nodes at once: each user gets its new arguments once, however many of them change. */
-#ifndef GRAPH_REPLACE_MANY_H
-#define GRAPH_REPLACE_MANY_H
+#ifndef GRAPH_IR_REPLACE_MANY_H
+#define GRAPH_IR_REPLACE_MANY_H
 
 #include "graph/ir/graph.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The groups of a graph's table, on the rank that runs the graph. */
-#ifndef GRAPH_RUN_GROUPS_H
-#define GRAPH_RUN_GROUPS_H
+#ifndef GRAPH_IR_RUN_GROUPS_H
+#define GRAPH_IR_RUN_GROUPS_H
 
 #include "graph/ir/graph.h"
 #include "shoal/group.h"

@@ -8,8 +8,8 @@
  *
  * Only the list changes; nodes, edges and the insertion point stay. A failure changes nothing.
  */
-#ifndef GRAPH_SORT_H
-#define GRAPH_SORT_H
+#ifndef GRAPH_IR_SORT_H
+#define GRAPH_IR_SORT_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A map from storages to numbers. It cannot be iterated, so that no result depends on addresses. */
-#ifndef GRAPH_STORAGE_MAP_H
-#define GRAPH_STORAGE_MAP_H
+#ifndef GRAPH_IR_STORAGE_MAP_H
+#define GRAPH_IR_STORAGE_MAP_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * inferred on the meta device. There, a twin on the meta device is used in place of the constant's storage. Each
  * storage has one twin, so all views of it share a storage there, too.
  */
-#ifndef GRAPH_TWINS_H
-#define GRAPH_TWINS_H
+#ifndef GRAPH_IR_TWINS_H
+#define GRAPH_IR_TWINS_H
 
 #include "graph/ir/graph.h"
 #include "tensor/tensor.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Edges between nodes: each leads from a node to one of its inputs, and makes it a user of that input. */
-#ifndef GRAPH_USES_H
-#define GRAPH_USES_H
+#ifndef GRAPH_IR_USES_H
+#define GRAPH_IR_USES_H
 
 #include "graph/ir/graph.h"
 

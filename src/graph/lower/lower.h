@@ -16,8 +16,8 @@
  * decisions follow from the graph, so all ranks decide alike. Only the values of arguments that depend on the rank
  * differ.
  */
-#ifndef GRAPH_LOWER_H
-#define GRAPH_LOWER_H
+#ifndef GRAPH_LOWER_LOWER_H
+#define GRAPH_LOWER_LOWER_H
 
 #include "graph/analysis/effects.h"
 #include "graph/analysis/flight.h"

@@ -19,8 +19,8 @@
  *
  * All decisions follow from the graph, so all ranks decide alike.
  */
-#ifndef GRAPH_BUCKET_H
-#define GRAPH_BUCKET_H
+#ifndef GRAPH_PASSES_BUCKET_H
+#define GRAPH_PASSES_BUCKET_H
 
 #include "graph/analysis/accesses.h"
 #include "graph/ir/graph.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The communication of one gradient: whether it can be joined with others, and with which. */
-#ifndef GRAPH_DDP_BLOCK_H
-#define GRAPH_DDP_BLOCK_H
+#ifndef GRAPH_PASSES_DDP_BLOCK_H
+#define GRAPH_PASSES_DDP_BLOCK_H
 
 #include "graph/passes/ddp_blocks.h"
 

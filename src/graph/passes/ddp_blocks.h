@@ -17,8 +17,8 @@
  * overwritten before its own start, so a node that overwrites a gradient of one bucket stands behind the last reader of
  * this bucket and of every bucket that is joined earlier.
  */
-#ifndef GRAPH_DDP_BLOCKS_H
-#define GRAPH_DDP_BLOCKS_H
+#ifndef GRAPH_PASSES_DDP_BLOCKS_H
+#define GRAPH_PASSES_DDP_BLOCKS_H
 
 #include "graph/analysis/accesses.h"
 #include "graph/ir/graph.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The common part of the passes that join gradients. They differ only in the nodes that they make for a bucket. */
-#ifndef GRAPH_DDP_FUSE_H
-#define GRAPH_DDP_FUSE_H
+#ifndef GRAPH_PASSES_DDP_FUSE_H
+#define GRAPH_PASSES_DDP_FUSE_H
 
 #include "graph/passes/ddp_blocks.h"
 #include "shoal/compile.h"

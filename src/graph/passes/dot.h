@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Draws a graph before and after a pass, for Graphviz. */
-#ifndef GRAPH_PASS_DOT_H
-#define GRAPH_PASS_DOT_H
+#ifndef GRAPH_PASSES_DOT_H
+#define GRAPH_PASSES_DOT_H
 
 #include "graph/ir/graph.h"
 

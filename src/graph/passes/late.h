@@ -4,8 +4,8 @@
  * is read, but users of the result of an earlier block may stand before that. Such users are moved behind the
  * results, with everything that depends on them by arguments or through memory, in their old order.
  */
-#ifndef GRAPH_LATE_H
-#define GRAPH_LATE_H
+#ifndef GRAPH_PASSES_LATE_H
+#define GRAPH_PASSES_LATE_H
 
 #include "graph/passes/ddp_blocks.h"
 

@@ -4,8 +4,8 @@
  * the one with the lowest score comes next. Placeholders stay first, the output stays last, and all starts keep their
  * order.
  */
-#ifndef GRAPH_LIST_SCHEDULE_H
-#define GRAPH_LIST_SCHEDULE_H
+#ifndef GRAPH_PASSES_LIST_SCHEDULE_H
+#define GRAPH_PASSES_LIST_SCHEDULE_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds passes by name (shoal/compile.h) and runs them: observed, drawn and checked by lint. */
-#ifndef GRAPH_PASSES_H
-#define GRAPH_PASSES_H
+#ifndef GRAPH_PASSES_PASSES_H
+#define GRAPH_PASSES_PASSES_H
 
 #include "graph/ir/graph.h"
 #include "shoal/compile.h"

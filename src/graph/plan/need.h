@@ -3,8 +3,8 @@
  * What a plan or the run of a graph takes of memory. It is known before anything is taken, and compared with what is
  * free: most kernels give more memory than there is, and kill a process when it is used.
  */
-#ifndef GRAPH_NEED_H
-#define GRAPH_NEED_H
+#ifndef GRAPH_PLAN_NEED_H
+#define GRAPH_PLAN_NEED_H
 
 #include <stddef.h>
 #include <stdint.h>

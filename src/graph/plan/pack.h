@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Packs items, which have a size and a lifetime, into few bytes: items whose lifetimes overlap share no byte. */
-#ifndef GRAPH_PACK_H
-#define GRAPH_PACK_H
+#ifndef GRAPH_PLAN_PACK_H
+#define GRAPH_PLAN_PACK_H
 
 #include <stddef.h>
 #include <stdint.h>

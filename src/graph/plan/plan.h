@@ -11,8 +11,8 @@
  * step that uses it. A wait uses what its start reads and writes, so whatever is in flight lives until its wait. Views
  * are tensors over the buffer.
  */
-#ifndef GRAPH_PLAN_H
-#define GRAPH_PLAN_H
+#ifndef GRAPH_PLAN_PLAN_H
+#define GRAPH_PLAN_PLAN_H
 
 #include <stdbool.h>
 #include <stddef.h>

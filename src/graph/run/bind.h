@@ -10,8 +10,8 @@
  * The memory objects of all buffers lie in one array. The binding keeps a reference to each, so they stay when storages
  * drop theirs, and each run can put another address under the storage of an input without an allocation.
  */
-#ifndef GRAPH_BIND_H
-#define GRAPH_BIND_H
+#ifndef GRAPH_RUN_BIND_H
+#define GRAPH_RUN_BIND_H
 
 #include "base/error.h"
 #include "comm/group/owned.h"

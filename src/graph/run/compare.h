@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Lets the ranks of a group compare their plans before they run them. */
-#ifndef GRAPH_COMPARE_H
-#define GRAPH_COMPARE_H
+#ifndef GRAPH_RUN_COMPARE_H
+#define GRAPH_RUN_COMPARE_H
 
 #include <stdint.h>
 

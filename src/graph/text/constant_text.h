@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Types in graph text, and the data of constants. */
-#ifndef GRAPH_CONSTANT_TEXT_H
-#define GRAPH_CONSTANT_TEXT_H
+#ifndef GRAPH_TEXT_CONSTANT_TEXT_H
+#define GRAPH_TEXT_CONSTANT_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

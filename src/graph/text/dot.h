@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pictures of graphs in which some nodes are marked. */
-#ifndef GRAPH_DOT_H
-#define GRAPH_DOT_H
+#ifndef GRAPH_TEXT_DOT_H
+#define GRAPH_TEXT_DOT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Excerpts of long lines, for errors that say how two lines differ. */
-#ifndef GRAPH_EXCERPT_H
-#define GRAPH_EXCERPT_H
+#ifndef GRAPH_TEXT_EXCERPT_H
+#define GRAPH_TEXT_EXCERPT_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Floating-point numbers as text, with the fewest digits that read back exactly, in every locale. */
-#ifndef GRAPH_FLOAT_TEXT_H
-#define GRAPH_FLOAT_TEXT_H
+#ifndef GRAPH_TEXT_FLOAT_TEXT_H
+#define GRAPH_TEXT_FLOAT_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

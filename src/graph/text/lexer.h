@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The tokens of graph text (docs/graph.md), and errors with their line and column. */
-#ifndef GRAPH_LEXER_H
-#define GRAPH_LEXER_H
+#ifndef GRAPH_TEXT_LEXER_H
+#define GRAPH_TEXT_LEXER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The parser of graph text: statements (parse.c), arguments (parse_arg.c), types (parse_type.c). */
-#ifndef GRAPH_PARSE_H
-#define GRAPH_PARSE_H
+#ifndef GRAPH_TEXT_PARSE_H
+#define GRAPH_TEXT_PARSE_H
 
 #include <stdbool.h>
 #include <stddef.h>

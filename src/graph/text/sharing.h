@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the constants of a graph that share a storage. */
-#ifndef GRAPH_SHARING_H
-#define GRAPH_SHARING_H
+#ifndef GRAPH_TEXT_SHARING_H
+#define GRAPH_TEXT_SHARING_H
 
 #include <stddef.h>
 

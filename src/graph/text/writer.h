@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Collects text into larger pieces, and hands these to a function of the caller. After a failure nothing more is
    written. */
-#ifndef GRAPH_WRITER_H
-#define GRAPH_WRITER_H
+#ifndef GRAPH_TEXT_WRITER_H
+#define GRAPH_TEXT_WRITER_H
 
 #include <stdbool.h>
 #include <stddef.h>

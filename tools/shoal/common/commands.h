@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The commands of the tool: the rows of commands.def. */
-#ifndef COMMANDS_H
-#define COMMANDS_H
+#ifndef COMMON_COMMANDS_H
+#define COMMON_COMMANDS_H
 
 #include <stdio.h>
 

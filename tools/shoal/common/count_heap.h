@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the library takes from the heap, counted in the table that it allocates from. */
-#ifndef COUNT_HEAP_H
-#define COUNT_HEAP_H
+#ifndef COMMON_COUNT_HEAP_H
+#define COMMON_COUNT_HEAP_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Counts calls of malloc and its relatives. This program defines these functions itself, and its definitions take
  * precedence over the C library's, whoever calls them. Calls from a library with "blas" in its name are not counted.
  */
-#ifndef COUNT_MALLOC_H
-#define COUNT_MALLOC_H
+#ifndef COMMON_COUNT_MALLOC_H
+#define COMMON_COUNT_MALLOC_H
 
 #include <stdbool.h>
 #include <stdint.h>

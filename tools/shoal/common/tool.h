@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the commands of the tool share. Exit status: 0 done, 1 failed, 2 called wrongly. */
-#ifndef TOOL_H
-#define TOOL_H
+#ifndef COMMON_TOOL_H
+#define COMMON_TOOL_H
 
 #include "transport/collective.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the files of `shoal info` share. */
-#ifndef INFO_H
-#define INFO_H
+#ifndef INFO_INFO_H
+#define INFO_INFO_H
 
 /* `shoal info --explain`. */
 int info_explain(int argc, char **argv);

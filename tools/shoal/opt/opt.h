@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal opt`: what its files share. */
-#ifndef TOOL_OPT_H
-#define TOOL_OPT_H
+#ifndef OPT_OPT_H
+#define OPT_OPT_H
 
 #include "shoal/compile.h"
 #include "shoal/graph.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal trace`: a trace as it was read, what is summed up of it, and the picture of a step. Times are microseconds. */
-#ifndef TOOL_TRACE_H
-#define TOOL_TRACE_H
+#ifndef TRACE_TRACE_H
+#define TRACE_TRACE_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Barriers by which ranks compare a call before it does anything. Also how ranks that wait on other lanes are
    told that ranks were found to differ on one lane. */
-#ifndef PARALLEL_FSDP_ENGINE_COMPARE_H
-#define PARALLEL_FSDP_ENGINE_COMPARE_H
+#ifndef PARALLEL_FSDP_ENGINE_AGREE_COMPARE_H
+#define PARALLEL_FSDP_ENGINE_AGREE_COMPARE_H
 
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/param.h"

@@ -9,8 +9,8 @@
  * (is_not_last). A gather or a reduction that only some ranks issue collides with one of them and is reported as a
  * mismatch; so is a backward pass that reduces on some ranks only.
  */
-#ifndef PARALLEL_FSDP_ENGINE_MARKS_H
-#define PARALLEL_FSDP_ENGINE_MARKS_H
+#ifndef PARALLEL_FSDP_ENGINE_AGREE_MARKS_H
+#define PARALLEL_FSDP_ENGINE_AGREE_MARKS_H
 
 #include <stdint.h>
 

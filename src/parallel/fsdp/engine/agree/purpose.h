@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The purposes of FSDP's collectives (transport/purpose.h): numbers that ranks compare, and words for the error
    text if they differ. */
-#ifndef PARALLEL_FSDP_ENGINE_PURPOSE_H
-#define PARALLEL_FSDP_ENGINE_PURPOSE_H
+#ifndef PARALLEL_FSDP_ENGINE_AGREE_PURPOSE_H
+#define PARALLEL_FSDP_ENGINE_AGREE_PURPOSE_H
 
 #include "parallel/fsdp/engine/state/context.h"
 #include "transport/purpose.h"

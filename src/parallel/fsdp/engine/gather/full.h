@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Allocates and frees memory for the full parameters of a unit that are not in a window. */
-#ifndef PARALLEL_FSDP_ENGINE_FULL_H
-#define PARALLEL_FSDP_ENGINE_FULL_H
+#ifndef PARALLEL_FSDP_ENGINE_GATHER_FULL_H
+#define PARALLEL_FSDP_ENGINE_GATHER_FULL_H
 
 #include "parallel/fsdp/engine/state/unit.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Gathers the full parameters of a unit, in one of several ways (gather/way.h), and holds their memory. */
-#ifndef PARALLEL_FSDP_ENGINE_GATHER_H
-#define PARALLEL_FSDP_ENGINE_GATHER_H
+#ifndef PARALLEL_FSDP_ENGINE_GATHER_GATHER_H
+#define PARALLEL_FSDP_ENGINE_GATHER_GATHER_H
 
 #include "parallel/fsdp/engine/state/unit.h"
 

@@ -5,8 +5,8 @@
  * lie one after the other; if not, a row is sent as bytes, and each shard begins at a multiple of 16. In a unit that
  * stayed sharded over neighbours, a row is the slices that a rank kept.
  */
-#ifndef PARALLEL_FSDP_ENGINE_ROWS_H
-#define PARALLEL_FSDP_ENGINE_ROWS_H
+#ifndef PARALLEL_FSDP_ENGINE_GATHER_ROWS_H
+#define PARALLEL_FSDP_ENGINE_GATHER_ROWS_H
 
 #include <stdbool.h>
 #include <stddef.h>

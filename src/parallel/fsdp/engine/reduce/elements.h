@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Arithmetic on gradients, whatever their dtype. */
-#ifndef PARALLEL_FSDP_ENGINE_ELEMENTS_H
-#define PARALLEL_FSDP_ENGINE_ELEMENTS_H
+#ifndef PARALLEL_FSDP_ENGINE_REDUCE_ELEMENTS_H
+#define PARALLEL_FSDP_ENGINE_REDUCE_ELEMENTS_H
 
 #include <stddef.h>
 

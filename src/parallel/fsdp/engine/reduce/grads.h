@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The memory in which the gradients of a unit are written before they are reduced. */
-#ifndef PARALLEL_FSDP_ENGINE_GRADS_H
-#define PARALLEL_FSDP_ENGINE_GRADS_H
+#ifndef PARALLEL_FSDP_ENGINE_REDUCE_GRADS_H
+#define PARALLEL_FSDP_ENGINE_REDUCE_GRADS_H
 
 #include <stdbool.h>
 #include <stddef.h>

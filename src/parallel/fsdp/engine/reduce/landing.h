@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of a reduction: its results become, or are added to, the gradients of the shards. */
-#ifndef PARALLEL_FSDP_ENGINE_LANDING_H
-#define PARALLEL_FSDP_ENGINE_LANDING_H
+#ifndef PARALLEL_FSDP_ENGINE_REDUCE_LANDING_H
+#define PARALLEL_FSDP_ENGINE_REDUCE_LANDING_H
 
 #include "parallel/fsdp/engine/reduce/reduction.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Gradients that were reduced over the shards but not over the replicas: kept in the unit until they are. */
-#ifndef PARALLEL_FSDP_ENGINE_PARTIAL_H
-#define PARALLEL_FSDP_ENGINE_PARTIAL_H
+#ifndef PARALLEL_FSDP_ENGINE_REDUCE_PARTIAL_H
+#define PARALLEL_FSDP_ENGINE_REDUCE_PARTIAL_H
 
 #include "parallel/fsdp/engine/reduce/reduction.h"
 

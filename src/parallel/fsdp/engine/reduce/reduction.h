@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reductions of gradients: starts them, and carries on those in flight. */
-#ifndef PARALLEL_FSDP_ENGINE_REDUCTION_H
-#define PARALLEL_FSDP_ENGINE_REDUCTION_H
+#ifndef PARALLEL_FSDP_ENGINE_REDUCE_REDUCTION_H
+#define PARALLEL_FSDP_ENGINE_REDUCE_REDUCTION_H
 
 #include <stddef.h>
 

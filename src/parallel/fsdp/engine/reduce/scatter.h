@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The collectives of a reduction: a reduce-scatter over the shards, by the library or by an object of the
    program (shoal/fsdp_comm.h), and an all-reduce over the replicas. */
-#ifndef PARALLEL_FSDP_ENGINE_SCATTER_H
-#define PARALLEL_FSDP_ENGINE_SCATTER_H
+#ifndef PARALLEL_FSDP_ENGINE_REDUCE_SCATTER_H
+#define PARALLEL_FSDP_ENGINE_REDUCE_SCATTER_H
 
 #include "parallel/fsdp/engine/reduce/reduction.h"
 

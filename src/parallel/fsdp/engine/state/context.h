@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the units of a context share: lanes, pools, the order of passes, and reductions in flight. */
-#ifndef PARALLEL_FSDP_ENGINE_CONTEXT_H
-#define PARALLEL_FSDP_ENGINE_CONTEXT_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_CONTEXT_H
+#define PARALLEL_FSDP_ENGINE_STATE_CONTEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * Gathers and reduce-scatters by objects of the program (shoal/fsdp_comm.h). They share no memory with other ranks:
  * what is sent is packed, rank after rank, into memory that the object gave, and what arrives is unpacked from it.
  */
-#ifndef PARALLEL_FSDP_ENGINE_CUSTOM_H
-#define PARALLEL_FSDP_ENGINE_CUSTOM_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_CUSTOM_H
+#define PARALLEL_FSDP_ENGINE_STATE_CUSTOM_H
 
 #include "parallel/fsdp/engine/state/context.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What gradients are divided by, and when: while they are added up if that is safe; partly before and partly
    after if the dtype could overflow or underflow. The result is always (the sum over all ranks) / factor. */
-#ifndef PARALLEL_FSDP_ENGINE_FACTORS_H
-#define PARALLEL_FSDP_ENGINE_FACTORS_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_FACTORS_H
+#define PARALLEL_FSDP_ENGINE_STATE_FACTORS_H
 
 #include <stdbool.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Remembers the first failure of a context: with the explicit calls, every later call then fails with the same
    reason. */
-#ifndef PARALLEL_FSDP_ENGINE_FAILURE_H
-#define PARALLEL_FSDP_ENGINE_FAILURE_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_FAILURE_H
+#define PARALLEL_FSDP_ENGINE_STATE_FAILURE_H
 
 #include "parallel/fsdp/engine/state/context.h"
 

@@ -4,8 +4,8 @@
  * what they stand for. With SHOAL_DEBUG_HANDLES the last ones that were freed are kept, and using one is an error
  * that says so; otherwise it is undefined.
  */
-#ifndef PARALLEL_FSDP_ENGINE_HANDLE_H
-#define PARALLEL_FSDP_ENGINE_HANDLE_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_HANDLE_H
+#define PARALLEL_FSDP_ENGINE_STATE_HANDLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A reduction in flight, an element of the context's list of them. */
-#ifndef PARALLEL_FSDP_ENGINE_IN_FLIGHT_H
-#define PARALLEL_FSDP_ENGINE_IN_FLIGHT_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_IN_FLIGHT_H
+#define PARALLEL_FSDP_ENGINE_STATE_IN_FLIGHT_H
 
 #include <stdbool.h>
 #include <stddef.h>

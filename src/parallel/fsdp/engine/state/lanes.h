@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The ranks that shard and those that replicate: a group of shards, a group of replicas, or both. Gathers and
    reductions have lanes of their own over the same ranks, so a gather never waits behind a reduction. */
-#ifndef PARALLEL_FSDP_ENGINE_LANES_H
-#define PARALLEL_FSDP_ENGINE_LANES_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_LANES_H
+#define PARALLEL_FSDP_ENGINE_STATE_LANES_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a context holds, counted where it is allocated and freed. All numbers are one rank's share in bytes. */
-#ifndef PARALLEL_FSDP_ENGINE_MEMORY_H
-#define PARALLEL_FSDP_ENGINE_MEMORY_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_MEMORY_H
+#define PARALLEL_FSDP_ENGINE_STATE_MEMORY_H
 
 #include <stddef.h>
 

@@ -6,8 +6,8 @@
  *
  * The shard is at the front of a buffer that has the same size on every rank; the rest of it is zero and not used.
  */
-#ifndef PARALLEL_FSDP_ENGINE_PARAM_H
-#define PARALLEL_FSDP_ENGINE_PARAM_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_PARAM_H
+#define PARALLEL_FSDP_ENGINE_STATE_PARAM_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -21,8 +21,8 @@
  * Windows and symmetric memory are made by all ranks together, and all ranks must choose the same block. The choice
  * depends on sizes and on the order of calls, which are the same on all ranks, and never on time.
  */
-#ifndef PARALLEL_FSDP_ENGINE_POOL_H
-#define PARALLEL_FSDP_ENGINE_POOL_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_POOL_H
+#define PARALLEL_FSDP_ENGINE_STATE_POOL_H
 
 #include <stdbool.h>
 #include <stddef.h>

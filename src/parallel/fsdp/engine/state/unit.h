@@ -6,8 +6,8 @@
  *     SHARDED --unshard, wait--> UNSHARDED --reshard--> SHARDED
  *                                    \--reshard after forward, over neighbours--> KEPT --unshard, wait--> UNSHARDED
  */
-#ifndef PARALLEL_FSDP_ENGINE_UNIT_H
-#define PARALLEL_FSDP_ENGINE_UNIT_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_UNIT_H
+#define PARALLEL_FSDP_ENGINE_STATE_UNIT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How calls on a context differ between the explicit calls (explicit/) and modules (module/). */
-#ifndef PARALLEL_FSDP_ENGINE_WAY_H
-#define PARALLEL_FSDP_ENGINE_WAY_H
+#ifndef PARALLEL_FSDP_ENGINE_STATE_WAY_H
+#define PARALLEL_FSDP_ENGINE_STATE_WAY_H
 
 #include "parallel/clip.h"
 #include "parallel/fsdp/engine/state/handle.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Pending gradients: those that backward passes without reduction have left. They can be read, and reduced on
    demand. */
-#ifndef PARALLEL_FSDP_ENGINE_PENDING_H
-#define PARALLEL_FSDP_ENGINE_PENDING_H
+#ifndef PARALLEL_FSDP_ENGINE_STEP_PENDING_H
+#define PARALLEL_FSDP_ENGINE_STEP_PENDING_H
 
 #include "parallel/fsdp/engine/state/context.h"
 

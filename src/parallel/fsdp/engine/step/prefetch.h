@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Prefetching: which units are gathered before somebody asks for them, by the order of passes in the last step. */
-#ifndef PARALLEL_FSDP_ENGINE_PREFETCH_H
-#define PARALLEL_FSDP_ENGINE_PREFETCH_H
+#ifndef PARALLEL_FSDP_ENGINE_STEP_PREFETCH_H
+#define PARALLEL_FSDP_ENGINE_STEP_PREFETCH_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Settles layouts, dtypes and lanes once all parameters are known. */
-#ifndef PARALLEL_FSDP_ENGINE_PREPARE_H
-#define PARALLEL_FSDP_ENGINE_PREPARE_H
+#ifndef PARALLEL_FSDP_ENGINE_STEP_PREPARE_H
+#define PARALLEL_FSDP_ENGINE_STEP_PREPARE_H
 
 #include "parallel/fsdp/engine/state/context.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A step: four calls for each unit, in the order of its passes, and one at the end. The explicit calls and
    modules both use them. */
-#ifndef PARALLEL_FSDP_ENGINE_STEP_H
-#define PARALLEL_FSDP_ENGINE_STEP_H
+#ifndef PARALLEL_FSDP_ENGINE_STEP_STEP_H
+#define PARALLEL_FSDP_ENGINE_STEP_STEP_H
 
 #include "parallel/fsdp/engine/state/context.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Moves whole parameters, and arrays of their shape, between the memory of a rank and the shards of all ranks. */
-#ifndef PARALLEL_FSDP_ENGINE_TRANSFER_H
-#define PARALLEL_FSDP_ENGINE_TRANSFER_H
+#ifndef PARALLEL_FSDP_ENGINE_STEP_TRANSFER_H
+#define PARALLEL_FSDP_ENGINE_STEP_TRANSFER_H
 
 #include <stdbool.h>
 #include <stddef.h>
