@@ -24,8 +24,10 @@ if $fix; then
     exit 0
 fi
 
+# One process for many files says whether there is something to show.
 check_files() {
     local file failed=false
+    clang-format-14 --dry-run -Werror "$@" 2>/dev/null && return
     for file in "$@"; do
         clang-format-14 "$file" | diff -u --label "$file" --label "$file (formatted)" "$file" - || failed=true
     done

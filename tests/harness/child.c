@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,10 +129,24 @@ int test_run_program(const char *const *arguments, const char *const *environmen
     return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
+static char program_path[PATH_MAX];
+
+void harness_set_program(const char *name)
+{
+    char folder[PATH_MAX - NAME_MAX - 2];
+    const char *slash = strrchr(name, '/');
+    if (!slash || !getcwd(folder, sizeof folder)) {
+        /* Found on the path, if at all: the file that runs. */
+        ssize_t bytes = readlink("/proc/self/exe", program_path, sizeof program_path - 1);
+        program_path[bytes > 0 ? bytes : 0] = '\0';
+    } else if (name[0] == '/') {
+        (void)snprintf(program_path, sizeof program_path, "%s", name);
+    } else {
+        (void)snprintf(program_path, sizeof program_path, "%s/%s", folder, name);
+    }
+}
+
 const char *test_program(void)
 {
-    static char path[4096];
-    ssize_t bytes = readlink("/proc/self/exe", path, sizeof path - 1);
-    path[bytes > 0 ? bytes : 0] = '\0';
-    return path;
+    return program_path;
 }

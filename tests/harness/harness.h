@@ -124,6 +124,8 @@ void harness_run_threads(const struct test_case *test);
 void harness_run_processes(const struct test_case *test);
 
 /* child.c: in the child; never returns */
+/* Remembers by which name the program was started: a link has the tests of one file. */
+void harness_set_program(const char *name);
 void harness_child_exit(void) __attribute__((noreturn));
 
 #endif

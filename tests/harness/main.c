@@ -7,6 +7,9 @@
  *                           the ends of the names of ranked tests
  *   program --list          prints the names
  *
+ * A program may have the tests of several files. If its name is that of one of them without ".c", usually by a symbolic
+ * link, it has the tests of that file only.
+ *
  * Exit code: 0 all passed, 1 something failed, 77 nothing failed and nothing ran, 2 wrong usage.
  * Environment: SHOAL_TEST_LAUNCHED (launched.c), SHOAL_TEST_SEED, SHOAL_TEST_TIME_SCALE (factor for deadlines), SHOAL_TEST_PLAIN_MEMORY (the
  * library keeps its own allocator).
@@ -33,7 +36,7 @@ enum launcher {
     LAUNCH_OTHERS /* the process is one rank: launched.c */
 };
 
-/* For sorting: the tests of a program, in the order of the file. */
+/* For sorting: the tests of a program, in the order of their files. */
 struct entry {
     const struct test_case *test;
 };
@@ -42,11 +45,42 @@ struct totals {
     int n_outcomes[OUTCOME_SKIPPED + 1];
 };
 
-static int compare_lines(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
-    int first = ((const struct entry *)a)->test->line;
-    int second = ((const struct entry *)b)->test->line;
-    return (first > second) - (first < second);
+    const struct test_case *first = ((const struct entry *)a)->test;
+    const struct test_case *second = ((const struct entry *)b)->test;
+    int files = strcmp(first->file, second->file);
+    return files != 0 ? files : (first->line > second->line) - (first->line < second->line);
+}
+
+static const char *find_base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Whether the file has the name of the program, and ".c". */
+static bool is_of_program(const struct test_case *test, const char *program)
+{
+    const char *file = find_base(test->file);
+    size_t length = strlen(program);
+    return strncmp(file, program, length) == 0 && strcmp(file + length, ".c") == 0;
+}
+
+/* Copies the tests of the file that has the program's name, or all; returns their number. */
+static size_t choose_file(struct entry *tests, const char *program)
+{
+    size_t n_tests = (size_t)(__stop_test_cases - __start_test_cases);
+    size_t n_chosen = 0;
+    for (int is_any = 0; is_any < 2 && n_chosen == 0; is_any++) {
+        for (size_t i = 0; i < n_tests; i++) {
+            if (is_any || is_of_program(__start_test_cases[i], program)) {
+                tests[n_chosen++].test = __start_test_cases[i];
+            }
+        }
+    }
+    qsort(tests, n_chosen, sizeof *tests, compare_places);
+    return n_chosen;
 }
 
 static void name_test(const struct test_case *test, enum launcher launcher, char *name, size_t name_bytes)
@@ -174,6 +208,7 @@ static int summarize(const struct totals *totals)
 int main(int argc, char **argv)
 {
     harness_memory_install();
+    harness_set_program(argv[0]);
     bool is_listing = argc > 1 && strcmp(argv[1], "--list") == 0;
     int first_word = is_listing ? 2 : 1;
     if (argc > first_word && argv[first_word][0] == '-') {
@@ -193,10 +228,7 @@ int main(int argc, char **argv)
     if (!tests) {
         return 2;
     }
-    for (size_t i = 0; i < n_tests; i++) {
-        tests[i].test = __start_test_cases[i];
-    }
-    qsort(tests, n_tests, sizeof *tests, compare_lines);
+    n_tests = choose_file(tests, find_base(argv[0]));
     if (!is_listing && harness_launched_size() > 0) {
         harness_launched_begin();
     }

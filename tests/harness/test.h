@@ -38,21 +38,24 @@ struct test_case {
     void (*run_rank)(struct rank *self); /* ranked tests */
     int n_ranks;
     bool is_only_processes;
+    const char *file;
     int line; /* tests run in the order of the file */
 };
 
-#define TEST(test_name)                                          \
-    static void test_name(void);                                 \
-    static const struct test_case test_case_##test_name = {      \
-        .name = #test_name, .run = test_name, .line = __LINE__}; \
-    TEST_REGISTER(test_name)                                     \
+#define TEST_PLACE .file = __FILE__, .line = __LINE__
+
+#define TEST(test_name)                                     \
+    static void test_name(void);                            \
+    static const struct test_case test_case_##test_name = { \
+        .name = #test_name, .run = test_name, TEST_PLACE};  \
+    TEST_REGISTER(test_name)                                \
     static void test_name(void)
 
-#define TEST_RANKS(test_name, ranks)                                                      \
-    static void test_name(struct rank *self);                                             \
-    static const struct test_case test_case_##test_name = {                               \
-        .name = #test_name, .run_rank = test_name, .n_ranks = (ranks), .line = __LINE__}; \
-    TEST_REGISTER(test_name)                                                              \
+#define TEST_RANKS(test_name, ranks)                                                \
+    static void test_name(struct rank *self);                                       \
+    static const struct test_case test_case_##test_name = {                         \
+        .name = #test_name, .run_rank = test_name, .n_ranks = (ranks), TEST_PLACE}; \
+    TEST_REGISTER(test_name)                                                        \
     static void test_name(struct rank *self)
 
 #define TEST_PROCESSES(test_name, ranks)                                              \
@@ -61,7 +64,7 @@ struct test_case {
                                                            .run_rank = test_name,     \
                                                            .n_ranks = (ranks),        \
                                                            .is_only_processes = true, \
-                                                           .line = __LINE__};         \
+                                                           TEST_PLACE};               \
     TEST_REGISTER(test_name)                                                          \
     static void test_name(struct rank *self)
 
