@@ -167,7 +167,6 @@ struct plan_output {
 struct shoal_plan {
     struct arena arena; /* strings and arrays inside of steps, collectives and groups */
     shoal_world *world;
-    uint64_t number; /* not used: plans are numbered for each group (struct compared_group) */
     struct plan_buffer *buffers;
     size_t n_buffers;
     struct plan_step *steps;
@@ -222,7 +221,5 @@ shoal_status plan_lower(const shoal_graph *graph, const shoal_compile_options *o
 shoal_status plan_place(struct shoal_plan *plan, bool allows_reuse);
 /* Takes comm_bytes and free_from from the needs of groups, and assigns a window to each gather. */
 void plan_assign_windows(struct shoal_plan *plan);
-/* Checks the rules of graph/plan/place.c for every pair of buffers. SHOAL_ERR_INTERNAL names a violation. For tests. */
-shoal_status plan_check(const struct shoal_plan *plan);
 
 #endif

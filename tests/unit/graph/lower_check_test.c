@@ -3,6 +3,7 @@
 #include "fixtures/random_graph.h"
 #include "graph/plan/pack.h"
 #include "lowering.h"
+#include "unit/graph/plan_check.h"
 
 static const char graph_text[] = "graph {\n"
                                  "    group @w = [[0, 1]]\n"

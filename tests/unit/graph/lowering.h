@@ -9,6 +9,7 @@
 #include "graph/plan/plan.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"
+#include "unit/graph/plan_check.h"
 
 enum {
     LOWER_TEXT_BYTES = 1 << 16

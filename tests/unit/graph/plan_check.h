@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Checks the rules of graph/plan/place.c for every pair of buffers, and the lives of buffers by the steps themselves, so
- * that a wrong life is found as well as a wrong offset. Slow and simple; for tests.
+ * that a wrong life is found as well as a wrong offset. Slow and simple.
  */
+#ifndef UNIT_GRAPH_PLAN_CHECK_H
+#define UNIT_GRAPH_PLAN_CHECK_H
+
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -15,13 +18,13 @@ struct check {
     bool *is_running; /* by collective */
 };
 
-static bool is_memory(const struct plan_buffer *buffer)
+static inline bool is_memory(const struct plan_buffer *buffer)
 {
     return buffer->place == PLAN_POOL || buffer->place == PLAN_OUTPUT || buffer->place == PLAN_COMM ||
            buffer->place == PLAN_WINDOW;
 }
 
-static size_t area_bytes(const struct shoal_plan *plan, const struct plan_buffer *buffer)
+static inline size_t area_bytes(const struct shoal_plan *plan, const struct plan_buffer *buffer)
 {
     switch (buffer->place) {
     case PLAN_POOL:
@@ -41,7 +44,7 @@ static size_t area_bytes(const struct shoal_plan *plan, const struct plan_buffer
     return SIZE_MAX;
 }
 
-static bool shares_bytes(const struct plan_buffer *a, const struct plan_buffer *b)
+static inline bool shares_bytes(const struct plan_buffer *a, const struct plan_buffer *b)
 {
     bool is_one_area =
         a->place == b->place && ((a->place != PLAN_COMM && a->place != PLAN_WINDOW) || a->index == b->index);
@@ -49,7 +52,7 @@ static bool shares_bytes(const struct plan_buffer *a, const struct plan_buffer *
            b->offset < a->offset + a->bytes;
 }
 
-static bool is_output(const struct shoal_plan *plan, size_t index)
+static inline bool is_output(const struct shoal_plan *plan, size_t index)
 {
     for (size_t i = 0; i < plan->n_outputs; i++) {
         if (plan->outputs[i].buffer == index) {
@@ -61,7 +64,7 @@ static bool is_output(const struct shoal_plan *plan, size_t index)
 
 /* Pairs ------------------------------------------------------------------------------------------------ */
 
-static shoal_status check_pair(const struct shoal_plan *plan, size_t a, size_t b)
+static inline shoal_status check_pair(const struct shoal_plan *plan, size_t a, size_t b)
 {
     const struct plan_buffer *x = &plan->buffers[a];
     const struct plan_buffer *y = &plan->buffers[b];
@@ -79,7 +82,7 @@ static shoal_status check_pair(const struct shoal_plan *plan, size_t a, size_t b
     return SHOAL_OK;
 }
 
-static shoal_status check_buffer(const struct shoal_plan *plan, size_t index)
+static inline shoal_status check_buffer(const struct shoal_plan *plan, size_t index)
 {
     const struct plan_buffer *buffer = &plan->buffers[index];
     size_t bytes = area_bytes(plan, buffer);
@@ -101,7 +104,7 @@ static shoal_status check_buffer(const struct shoal_plan *plan, size_t index)
 }
 
 /* Checks a step's scratch memory against all buffers that are in use in that step. */
-static shoal_status check_workspace(const struct shoal_plan *plan, uint32_t index)
+static inline shoal_status check_workspace(const struct shoal_plan *plan, uint32_t index)
 {
     const struct plan_step *step = &plan->steps[index];
     struct plan_buffer scratch = {
@@ -118,7 +121,7 @@ static shoal_status check_workspace(const struct shoal_plan *plan, uint32_t inde
 
 /* Lives ------------------------------------------------------------------------------------------------ */
 
-static shoal_status check_touch(const struct check *check, const shoal_tensor *tensor)
+static inline shoal_status check_touch(const struct check *check, const shoal_tensor *tensor)
 {
     const struct shoal_plan *plan = check->plan;
     for (size_t i = 0; tensor && i < plan->n_buffers; i++) {
@@ -134,7 +137,7 @@ static shoal_status check_touch(const struct check *check, const shoal_tensor *t
     return SHOAL_OK;
 }
 
-static shoal_status check_collective(const struct check *check, uint32_t index)
+static inline shoal_status check_collective(const struct check *check, uint32_t index)
 {
     const struct plan_collective *collective = &check->plan->collectives[index];
     for (size_t i = 0; i < collective->n_pieces; i++) {
@@ -144,7 +147,7 @@ static shoal_status check_collective(const struct check *check, uint32_t index)
     return SHOAL_OK;
 }
 
-static shoal_status check_values(const struct check *check, const struct plan_step *step)
+static inline shoal_status check_values(const struct check *check, const struct plan_step *step)
 {
     for (size_t i = 0; step->arguments && i < step->op->n_params; i++) {
         const shoal_value *value = &step->arguments[i];
@@ -162,7 +165,7 @@ static shoal_status check_values(const struct check *check, const struct plan_st
 }
 
 /* A collective that is running counts as touching its buffers in every step. */
-static shoal_status check_step(struct check *check)
+static inline shoal_status check_step(struct check *check)
 {
     const struct shoal_plan *plan = check->plan;
     const struct plan_step *step = &plan->steps[check->step];
@@ -182,7 +185,7 @@ static shoal_status check_step(struct check *check)
     return SHOAL_OK;
 }
 
-static shoal_status check_steps(struct check *check)
+static inline shoal_status check_steps(struct check *check)
 {
     const struct shoal_plan *plan = check->plan;
     for (check->step = 0; check->step < plan->n_steps; check->step++) {
@@ -196,7 +199,8 @@ static shoal_status check_steps(struct check *check)
     return SHOAL_OK;
 }
 
-shoal_status plan_check(const struct shoal_plan *plan)
+/* SHOAL_ERR_INTERNAL names a violation. */
+static inline shoal_status plan_check(const struct shoal_plan *plan)
 {
     struct check check = {.plan = plan};
     for (size_t i = 0; i < plan->n_buffers; i++) {
@@ -210,3 +214,5 @@ shoal_status plan_check(const struct shoal_plan *plan)
     mem_free(check.is_running);
     return status;
 }
+
+#endif
