@@ -13,6 +13,7 @@
 #   - a layer, or a room of one, uses another that it does not list: it includes a header of it, or refers to a symbol
 #   - a file includes a header of another layer or room that does not show it
 #   - a file lies in a folder that is no layer, or beside the rooms of a layer and in none of them
+#   - a folder holds more than 45 files: it should be divided
 #   - source files form a circle of references, or headers a circle of #include lines
 #   - an exception is not needed any more, or names what is not there
 #   - public headers, examples or nn/ include what is not public (nn/: nor in its own folder)
@@ -26,6 +27,7 @@ chdir $root or die "$root: $!\n";
 
 my $tree;     # the folder whose rules are checked: src
 my $rules;    # $tree/layers.txt
+my $largest = 45;    # files of a folder
 my $n_violations = 0;
 
 sub report {
@@ -78,6 +80,8 @@ sub read_rules {
             $shows{$layer}{$_} = 0 for split ' ', $1;
         } elsif ($text =~ /^except\s+(refers|includes)\s+(\S+)\s+->\s+(\S+):\s*(\S.*)/) {
             push @exceptions, {kind => $1, from => $2, to => $3, line => $where, is_needed => 0};
+        } elsif ($text =~ /^except\s+large\s+(\S+):\s*(\S.*)/) {
+            push @exceptions, {kind => 'large', from => $1, to => '', line => $where, is_needed => 0};
         } elsif ($text =~ /^except\s+circle\s+([^:]*[^:\s])\s*:\s*(\S.*)/) {
             push @exceptions, {kind => 'circle', folders => [split ' ', $1], line => $where, is_needed => 0};
         } else {
@@ -275,6 +279,15 @@ sub check_place {
     }
 }
 
+sub check_sizes {
+    my %n_files;
+    $n_files{parent_of(inside($_))}++ for find_files($tree, qr/\.(?:[ch]|def)$/);
+    for my $folder (grep { $n_files{$_} > $largest } sort keys %n_files) {
+        next if is_excused(find_exception('large', $folder, ''));
+        report("$tree/$folder: $n_files{$folder} files, more than $largest: divide it into rooms");
+    }
+}
+
 sub check_tree_includes {
     my %graph;
     for my $path (find_files($tree, qr/\.(?:[ch]|def)$/)) {
@@ -401,7 +414,7 @@ sub check_rules {
         }
     }
     for my $exception (grep { !$_->{is_needed} } @exceptions) {
-        next if !defined $build && $exception->{kind} ne 'includes';
+        next if !defined $build && $exception->{kind} =~ /^(?:refers|circle)$/;
         report("$exception->{line}: this exception is not needed any more: remove it");
     }
 }
@@ -411,6 +424,7 @@ sub check_tree {
     $rules = "$tree/layers.txt";
     (@layers, %uses, %shows, %has_rooms, @exceptions) = ();
     read_rules();
+    check_sizes();
     check_tree_includes();
     check_references() if defined $build;
     check_rules();

@@ -104,6 +104,20 @@ refuse 'layers.txt:5: this exception is not needed any more' src/layers.txt \
     'except includes op/add.c -> base/mem.h: for no reason' "${layers[@]}"
 refuse 'layers.txt:5: cannot read' src/layers.txt 'except includes op/add.c -> base/mem.h:' "${layers[@]}"
 
+# A crowded folder.
+check_crowd() {
+    touch "$1"/src/op/{1..45}.h
+    "${layers[@]}" "$1"
+}
+refuse 'src/op: 46 files, more than 45' src/op/add.c '' check_crowd
+check_crowd_excused() {
+    echo 'except large op: because' >>"$1/src/layers.txt"
+    check_crowd "$1"
+}
+plant_tree
+accept check_crowd_excused
+refuse 'layers.txt:5: this exception is not needed' src/layers.txt 'except large base: because' "${layers[@]}"
+
 # Exceptions let pass an include of a layer that is not used, and of a header that is not shown.
 plant_tree
 printf '%s\n' '#include "op/op.h"' >>"$tree/src/base/error.c"
