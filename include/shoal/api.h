@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What all public headers use: attributes of declarations (SHOAL_API: exported; SHOAL_MUST_CHECK: the compiler warns if
-   the result is ignored), and how structs with a struct_size are initialized. */
+   the result is ignored; others for bindings), and how structs with a struct_size are initialized. */
 #ifndef SHOAL_API_H
 #define SHOAL_API_H
 
@@ -10,6 +10,35 @@
 #else
 #define SHOAL_API
 #define SHOAL_MUST_CHECK
+#endif
+
+/*
+ * What a binding for another language has to know of a function and cannot see in its type. Compilers see nothing of
+ * it, unless SHOAL_ANNOTATE is defined for clang: these are then annotations in its syntax tree, from which
+ * shoal-api.json is made.
+ *
+ * SHOAL_COLLECTIVE: all ranks of the group, mesh or world make the call, in the same order. It may wait for others.
+ * SHOAL_SOMETIMES_COLLECTIVE: the call is collective if what it works on makes it so: a module that is sharded or
+ * wrapped, a backward pass through collectives, a graph or a step with groups.
+ * Other calls are made by a rank for itself, also those that every rank has to make (settings, for example). Sends and
+ * receives, which two ranks make, are among them.
+ *
+ * SHOAL_GIVES, before the result or a parameter: the caller owns what the call returns or writes there, and must free,
+ * release or close it. Before an array: each element. Other results are borrowed. Tensors belong to the scope.
+ * SHOAL_TAKES, before a parameter: the call takes over the object or ends it, and the caller must not release it again.
+ * If the call fails, the object stays the caller's, unless the comment says otherwise. Memory that is given together
+ * with a function that frees it is not marked.
+ */
+#if defined(__clang__) && defined(SHOAL_ANNOTATE)
+#define SHOAL_COLLECTIVE __attribute__((annotate("shoal:collective")))
+#define SHOAL_SOMETIMES_COLLECTIVE __attribute__((annotate("shoal:sometimes_collective")))
+#define SHOAL_GIVES __attribute__((annotate("shoal:gives")))
+#define SHOAL_TAKES __attribute__((annotate("shoal:takes")))
+#else
+#define SHOAL_COLLECTIVE
+#define SHOAL_SOMETIMES_COLLECTIVE
+#define SHOAL_GIVES
+#define SHOAL_TAKES
 #endif
 
 #ifdef __cplusplus

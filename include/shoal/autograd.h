@@ -76,7 +76,8 @@ SHOAL_API shoal_tensor *shoal_detach(shoal_tensor *tensor);
  * used up unless keeps_graph is set. If an operation before the backward pass failed, so that the root is NULL, the
  * error of the scope is returned.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_backward(shoal_tensor *root, shoal_tensor *gradient);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_backward(shoal_tensor *root,
+                                                                                  shoal_tensor *gradient);
 
 typedef struct shoal_backward_options {
     size_t struct_size; /* sizeof(shoal_backward_options) */
@@ -86,9 +87,9 @@ typedef struct shoal_backward_options {
 
 /* shoal_backward for several roots at once. `gradients` may be NULL, and so may each of its entries, as `gradient`
    there. options may be NULL. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_backward_roots(shoal_tensor *const *roots,
-                                                             shoal_tensor *const *gradients, size_t n_roots,
-                                                             const shoal_backward_options *options);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_backward_roots(shoal_tensor *const *roots, shoal_tensor *const *gradients, size_t n_roots,
+                     const shoal_backward_options *options);
 
 /* Hooks ------------------------------------------------------------------------------------------------ */
 
@@ -122,13 +123,14 @@ typedef shoal_status (*shoal_end_hook)(void *context);
  * shoal_on_gradient hooks can run.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook,
-                                                          void *context, shoal_hook **hook_out);
+                                                          void *context, SHOAL_GIVES shoal_hook **hook_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook,
-                                                             void *context, shoal_hook **hook_out);
+                                                             void *context,
+                                                             SHOAL_GIVES shoal_hook **hook_out);
 
 /* Removes a hook and frees its handle. May be called inside hooks, and after the tensor is gone. Every handle that was
    asked for must be freed by this call, and by nothing else. NULL is allowed. */
-SHOAL_API void shoal_hook_remove(shoal_hook *hook);
+SHOAL_API void shoal_hook_remove(SHOAL_TAKES shoal_hook *hook);
 
 /* Has `hook` called at the end of the backward pass that runs on this thread. Call it from a hook or a gradient
    function; elsewhere it is SHOAL_ERR_STATE. Hooks for the end run in the order in which they were added. The second
@@ -174,10 +176,9 @@ typedef shoal_status (*shoal_recompute_function)(void *context, shoal_tensor *co
  * pass of its own inside the one around it, so the gradients of leaves that are not inputs are added to at that time.
  * SHOAL_ERR_STATE: the function changed an input in place.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_recompute(shoal_recompute_function function, void *context,
-                                                        void (*free_context)(void *context),
-                                                        shoal_tensor *const *inputs, size_t n_inputs,
-                                                        shoal_tensor **outputs_out, size_t n_outputs);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_recompute(shoal_recompute_function function, void *context, void (*free_context)(void *context),
+                shoal_tensor *const *inputs, size_t n_inputs, shoal_tensor **outputs_out, size_t n_outputs);
 
 SHOAL_END_DECLS
 

@@ -110,9 +110,9 @@ typedef struct shoal_checkpoint_options {
 /* Saves all items as the checkpoint DIRECTORY/step-NNNNNNNNN, and makes directories as needed. Collective. It is on
    the disk when the call returns. options may be NULL: step 0. SHOAL_ERR_STATE: the checkpoint exists and `replaces`
    is not set, or another save to the directory is under way. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save(shoal_group *group, const char *directory,
-                                                              const shoal_items *items,
-                                                              const shoal_checkpoint_options *options);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_checkpoint_save(shoal_group *group, const char *directory, const shoal_items *items,
+                      const shoal_checkpoint_options *options);
 
 /* In the background ---------------------------------------------------------------------------------------- */
 
@@ -128,15 +128,15 @@ typedef struct shoal_checkpoint_saving shoal_checkpoint_saving;
  * wait longer than the deadline for each other in the background, that save fails, but the group and later saves go
  * on; after eight such saves this call is SHOAL_ERR_STATE on the group.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save_start(shoal_group *group, const char *directory,
-                                                                    const shoal_items *items,
-                                                                    const shoal_checkpoint_options *options,
-                                                                    shoal_checkpoint_saving **saving_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save_start(
+    shoal_group *group, const char *directory, const shoal_items *items,
+    const shoal_checkpoint_options *options, SHOAL_GIVES shoal_checkpoint_saving **saving_out);
 /* Tells whether a save in the background has ended, well or not, without waiting. True for NULL. Local. */
 SHOAL_API bool shoal_checkpoint_save_test(const shoal_checkpoint_saving *saving);
 /* Waits for the end of a save, returns its status and frees the handle. Local. Also after the world was closed. NULL
    is SHOAL_OK. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save_wait(shoal_checkpoint_saving *saving);
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_checkpoint_save_wait(SHOAL_TAKES shoal_checkpoint_saving *saving);
 
 /* Loading -------------------------------------------------------------------------------------------------- */
 
@@ -187,10 +187,9 @@ typedef struct shoal_checkpoint_info {
  * expected, or of another shape or dtype (the text says how many of each kind there are, and lists the first eight, or
  * as many as fit), or files are damaged.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_load(shoal_group *group, const char *directory,
-                                                              shoal_items *items,
-                                                              const shoal_checkpoint_load_options *options,
-                                                              shoal_checkpoint_info *info_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_checkpoint_load(shoal_group *group, const char *directory, shoal_items *items,
+                      const shoal_checkpoint_load_options *options, shoal_checkpoint_info *info_out);
 
 /* Describes the newest complete checkpoint of a directory, which has the highest step, without loading it. Local. The
    step is -1 if there is none, also if there is no such directory; for files of another tool it is the step in the

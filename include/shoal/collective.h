@@ -62,50 +62,56 @@ SHOAL_BEGIN_DECLS
 /* Reduces the tensor over all ranks; every rank gets the result. The form with `_` writes it into `self`. Gradient of
    sum, avg and premul_sum: the same reduction of the gradients. Of min and max: the summed gradient, on every rank
    whose element was the result (also if several were) or was NaN. Other operators have none: shoal_backward says so. */
-SHOAL_API shoal_tensor *shoal_all_reduce(shoal_tensor *self, shoal_reduce_op reduce, shoal_group *group);
-SHOAL_API shoal_tensor *shoal_all_reduce_(shoal_tensor *self, shoal_reduce_op reduce, shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_all_reduce(shoal_tensor *self, shoal_reduce_op reduce,
+                                                          shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_all_reduce_(shoal_tensor *self, shoal_reduce_op reduce,
+                                                           shoal_group *group);
 /* Reduces each tensor of the list by itself, with one synchronization for all. One dtype, any shapes. In this and all
    other calls with lists, tensors that are written in place must not share memory; they may be interleaved, as columns
    are. */
-SHOAL_API shoal_tensor *const *shoal_all_reduce_coalesced(shoal_tensor *const *tensors, size_t n_tensors,
-                                                          shoal_reduce_op reduce, shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *const *shoal_all_reduce_coalesced(shoal_tensor *const *tensors,
+                                                                           size_t n_tensors,
+                                                                           shoal_reduce_op reduce,
+                                                                           shoal_group *group);
 /* Reduces the tensor over all ranks. The root gets the result, the others zeros. Gradient of sum: a broadcast of the
    root's gradient. */
-SHOAL_API shoal_tensor *shoal_reduce(shoal_tensor *self, shoal_reduce_op reduce, int root,
-                                     shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_reduce(shoal_tensor *self, shoal_reduce_op reduce, int root,
+                                                      shoal_group *group);
 
 /*
  * Cuts the tensor into G equal blocks along scatter_dim, and reduces them over all ranks; rank r gets block r. Gradient
  * of sum, avg and premul_sum: all_gather_tensor, with the same scaling.
  */
-SHOAL_API shoal_tensor *shoal_reduce_scatter_tensor(shoal_tensor *self, shoal_reduce_op reduce,
-                                                    int64_t scatter_dim, shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_reduce_scatter_tensor(shoal_tensor *self,
+                                                                     shoal_reduce_op reduce,
+                                                                     int64_t scatter_dim, shoal_group *group);
 /* Reduces and scatters each tensor of the list, with one synchronization for all. scatter_dims has one entry for each
    tensor; NULL: dimension 0 for all. */
-SHOAL_API shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced(shoal_tensor *const *tensors,
-                                                                     size_t n_tensors, shoal_reduce_op reduce,
-                                                                     const int64_t *scatter_dims,
-                                                                     shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced(
+    shoal_tensor *const *tensors, size_t n_tensors, shoal_reduce_op reduce, const int64_t *scatter_dims,
+    shoal_group *group);
 
 /* Moving data ------------------------------------------------------------------------------------------ */
 
 /* Concatenates the tensors of all ranks, in rank order, along gather_dim. Gradient: reduce_scatter_tensor, sum. */
-SHOAL_API shoal_tensor *shoal_all_gather_tensor(shoal_tensor *self, int64_t gather_dim, shoal_group *group);
-SHOAL_API shoal_tensor *const *shoal_all_gather_into_tensor_coalesced(shoal_tensor *const *tensors,
-                                                                      size_t n_tensors, shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_all_gather_tensor(shoal_tensor *self, int64_t gather_dim,
+                                                                 shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *const *shoal_all_gather_into_tensor_coalesced(
+    shoal_tensor *const *tensors, size_t n_tensors, shoal_group *group);
 
 /*
  * Exchanges rows (of dimension 0): sends input_splits[q] of them to rank q, and receives output_splits[q] from rank q.
  * Both lists have n_splits == G entries; or both are NULL and n_splits is 0, which means G equal blocks. A rank must
  * send as many rows as its peer expects. Gradient: all_to_all_single with the lists exchanged.
  */
-SHOAL_API shoal_tensor *shoal_all_to_all_single(shoal_tensor *self, const int64_t *output_splits,
-                                                const int64_t *input_splits, size_t n_splits,
-                                                shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_all_to_all_single(shoal_tensor *self,
+                                                                 const int64_t *output_splits,
+                                                                 const int64_t *input_splits, size_t n_splits,
+                                                                 shoal_group *group);
 
 /* Gives every rank the tensor of rank `root`. Gradient: the sum of all gradients on the root, zeros elsewhere. */
-SHOAL_API shoal_tensor *shoal_broadcast(shoal_tensor *self, int root, shoal_group *group);
-SHOAL_API shoal_tensor *shoal_broadcast_(shoal_tensor *self, int root, shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_broadcast(shoal_tensor *self, int root, shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_broadcast_(shoal_tensor *self, int root, shoal_group *group);
 
 /* Point to point: streams and tags as in shoal/group.h ------------------------------------------------- */
 
@@ -146,9 +152,8 @@ SHOAL_API shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_
  * outputs that the caller has ("all_gather_tensor_inplace"); tensors in symmetric memory ("one_shot_all_reduce").
  * shoal/compat_torch.h has functions for all of these.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_call_collective(const shoal_op *op,
-                                                                 const shoal_value *arguments,
-                                                                 size_t n_arguments, shoal_value *result_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_op_call_collective(
+    const shoal_op *op, const shoal_value *arguments, size_t n_arguments, shoal_value *result_out);
 
 SHOAL_END_DECLS
 

@@ -129,8 +129,9 @@ typedef struct shoal_comm_block {
 
 /* Finds the block of a start. shoal_comm_block_free frees its arrays. SHOAL_ERR_INVALID, with the reason: `start` and
    what waits for it are not of that form. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_block_get(shoal_node *start, shoal_comm_block *block_out);
-SHOAL_API void shoal_comm_block_free(shoal_comm_block *block);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_block_get(shoal_node *start,
+                                                             SHOAL_GIVES shoal_comm_block *block_out);
+SHOAL_API void shoal_comm_block_free(SHOAL_TAKES shoal_comm_block *block);
 
 /* Tells whether a block is wanted. It must not change the graph. */
 typedef bool (*shoal_comm_block_filter)(void *context, const shoal_comm_block *block);
@@ -141,9 +142,9 @@ typedef bool (*shoal_comm_block_filter)(void *context, const shoal_comm_block *b
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_blocks_get(const shoal_graph *graph,
                                                               const shoal_op *const *ops, size_t n_ops,
                                                               shoal_comm_block_filter filter, void *context,
-                                                              shoal_comm_block ***blocks_out,
+                                                              SHOAL_GIVES shoal_comm_block ***blocks_out,
                                                               size_t *n_blocks_out);
-SHOAL_API void shoal_comm_blocks_free(shoal_comm_block **blocks, size_t n_blocks);
+SHOAL_API void shoal_comm_blocks_free(SHOAL_TAKES shoal_comm_block **blocks, size_t n_blocks);
 
 /*
  * Moves nodes, such as the nodes of a block, to one place, where they stand in the order of the array. It checks the
@@ -188,9 +189,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_move_nodes(shoal_graph *grap
  * largest values, if its values take more memory than is free. After a failure no outputs are given, and memory that
  * is written in place may have been written.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_run(const shoal_graph *graph, shoal_world *world,
-                                                        shoal_tensor *const *inputs, size_t n_inputs,
-                                                        shoal_tensor **outputs, size_t n_outputs);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_graph_run(const shoal_graph *graph, shoal_world *world, shoal_tensor *const *inputs, size_t n_inputs,
+                SHOAL_GIVES shoal_tensor **outputs, size_t n_outputs);
 
 /* Capturing ---------------------------------------------------------------------------------------------- */
 
@@ -225,9 +226,9 @@ typedef shoal_status (*shoal_step_function)(void *context, shoal_tensor *const *
  *
  * When the call returns, gradients, versions, modules, shards and groups are as they were before, also after an error.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_capture(shoal_step_function step, void *context,
-                                                      shoal_tensor *const *inputs, size_t n_inputs,
-                                                      size_t n_outputs, shoal_graph **graph_out);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs, size_t n_inputs,
+              size_t n_outputs, SHOAL_GIVES shoal_graph **graph_out);
 
 /* Returns the tensor that placeholder number `index` of a captured graph stands for. Borrowed. NULL: it is an input of
    the step, or the graph was not captured. */
@@ -270,9 +271,9 @@ typedef struct shoal_plan shoal_plan;
  * SHOAL_ERR_NO_MEMORY has the sizes of all parts and names the largest buffers. Each rank compares its own plan; what
  * several ranks of a machine take together can be limited by max_bytes.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *graph, shoal_world *world,
-                                                          const shoal_compile_options *options,
-                                                          shoal_plan **plan_out);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_plan_create(const shoal_graph *graph, shoal_world *world, const shoal_compile_options *options,
+                  SHOAL_GIVES shoal_plan **plan_out);
 
 /*
  * Runs a plan: what shoal_graph_run does with its graph, with the same bits, in the plan's memory. Inputs in flight
@@ -292,16 +293,16 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *gra
  * waited for, and the plan can run again if its groups can; if it could not be waited for (in a callback, in a forked
  * child), further runs are SHOAL_ERR_STATE.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_run(shoal_plan *plan, shoal_tensor *const *inputs,
-                                                       size_t n_inputs, shoal_tensor **outputs,
-                                                       size_t n_outputs);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_plan_run(shoal_plan *plan, shoal_tensor *const *inputs, size_t n_inputs,
+               SHOAL_GIVES shoal_tensor **outputs, size_t n_outputs);
 
 /* Writes buffers and steps of a plan as text, which docs/graph.md describes. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_print(const shoal_plan *plan, shoal_graph_write write,
                                                          void *context);
 /* Frees a plan, after waiting for what is in flight. Outputs that are still referenced get memory of their own. NULL
    is allowed. */
-SHOAL_API void shoal_plan_free(shoal_plan *plan);
+SHOAL_API void shoal_plan_free(SHOAL_TAKES shoal_plan *plan);
 
 /* What a plan consists of, in numbers and bytes. */
 typedef struct shoal_plan_stats {
@@ -413,7 +414,7 @@ typedef struct shoal_compiled shoal_compiled;
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_step_function step,
                                                       void *context, size_t n_outputs,
                                                       const shoal_compile_options *options,
-                                                      shoal_compiled **compiled_out);
+                                                      SHOAL_GIVES shoal_compiled **compiled_out);
 
 /*
  * Runs the step, and compiles it first if need be. Collective, like the step. outputs[] are as the step sets them,
@@ -433,11 +434,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_
  * in the world before it, and a run by how many it had before. A rank with other numbers, or that compiled without a
  * world, is waited for until the deadline; so is one that fails in the middle of its plan.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_run(shoal_compiled *compiled,
-                                                           shoal_tensor *const *inputs, size_t n_inputs,
-                                                           shoal_tensor **outputs, size_t n_outputs);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_compiled_run(shoal_compiled *compiled, shoal_tensor *const *inputs, size_t n_inputs,
+                   SHOAL_GIVES shoal_tensor **outputs, size_t n_outputs);
 /* Frees a compiled step and its plans. Local. NULL is allowed. */
-SHOAL_API void shoal_compiled_free(shoal_compiled *compiled);
+SHOAL_API void shoal_compiled_free(SHOAL_TAKES shoal_compiled *compiled);
 
 /* What the compiler did for the variant that ran last. */
 typedef struct shoal_compile_report {

@@ -99,7 +99,9 @@ typedef struct shoal_ddp_options {
  * inside a wrapped module, or has one inside. If modules inside are fully sharded, their shards must be among
  * `ignored`. A call that fails changes nothing, except values that were already being broadcast.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp(shoal_module *module, const shoal_ddp_options *options);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_ddp(shoal_module *module,
+                                                                   const shoal_ddp_options *options);
+/* Whether shoal_ddp has wrapped this very module. */
 SHOAL_API bool shoal_ddp_is_wrapped(const shoal_module *module);
 
 /*
@@ -119,12 +121,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_set_sync(shoal_module *module,
  * rank or on several, is SHOAL_ERR_STATE on all ranks, also if its parameter is new and was in no synchronized forward
  * pass yet. So is, with must_be_finite, a norm that is infinite or NaN. Gradients are then left alone.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm,
-                                                                 double power, bool must_be_finite,
-                                                                 double *norm_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_norm(
+    shoal_module *module, double max_norm, double power, bool must_be_finite, double *norm_out);
 /* Clips every gradient to the range from -max_value to max_value; NaN stays. Collective; ranks compare max_value. A
    gradient that is not averaged yet is SHOAL_ERR_STATE, as above. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_value(shoal_module *module, double max_value);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_value(shoal_module *module,
+                                                                                   double max_value);
 
 /*
  * Removes the gradients after a backward pass that failed, and tells ranks that wait for this one that it will not

@@ -26,7 +26,7 @@ struct DLManagedTensor;
  * scope, which owns the tensor. SHOAL_ERR_UNSUPPORTED: memory of another device, a dtype that Shoal does not have, or
  * more than one lane. SHOAL_ERR_INVALID: `managed` is NULL, or no tensor can have its shape and strides.
  */
-SHOAL_API shoal_tensor *shoal_from_dlpack(struct DLManagedTensor *managed);
+SHOAL_API shoal_tensor *shoal_from_dlpack(SHOAL_TAKES struct DLManagedTensor *managed);
 
 /*
  * Gives a struct that describes the tensor's memory to *managed_out. Waits first for operations that write the tensor;
@@ -35,7 +35,7 @@ SHOAL_API shoal_tensor *shoal_from_dlpack(struct DLManagedTensor *managed);
  * released), or it is read-only (shoal_mutable_data), which this form of DLPack cannot tell the consumer.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_to_dlpack(shoal_tensor *tensor,
-                                                        struct DLManagedTensor **managed_out);
+                                                        SHOAL_GIVES struct DLManagedTensor **managed_out);
 
 SHOAL_END_DECLS
 

@@ -120,13 +120,13 @@ typedef struct shoal_fsdp_options {
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create(shoal_group *group,
                                                           const shoal_fsdp_options *options,
-                                                          shoal_fsdp **fsdp_out);
+                                                          SHOAL_GIVES shoal_fsdp **fsdp_out);
 /* Makes a context on a mesh. One dimension: shards over it. Two, with names: shards over the second, and replicas of
    these over the first (HSDP). SHOAL_ERR_INVALID: another number of dimensions, no names, or this rank is not in the
    mesh. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create_on_mesh(shoal_mesh *mesh,
                                                                   const shoal_fsdp_options *options,
-                                                                  shoal_fsdp **fsdp_out);
+                                                                  SHOAL_GIVES shoal_fsdp **fsdp_out);
 /*
  * Makes a context in which every rank keeps everything, and only gradients are averaged (DDP). All ranks start with
  * the same values, which they compare at the first forward pass, as the replicas of a mesh do. `sharded` of the
@@ -138,10 +138,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create_on_mesh(shoal_mesh *me
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create_replicated(shoal_group *group,
                                                                      const shoal_fsdp_options *options,
-                                                                     shoal_fsdp **fsdp_out);
+                                                                     SHOAL_GIVES shoal_fsdp **fsdp_out);
 /* Frees a context, after waiting for what is in flight. Local. NULL is allowed; the context of a module is left
    alone. */
-SHOAL_API void shoal_fsdp_free(shoal_fsdp *fsdp);
+SHOAL_API void shoal_fsdp_free(SHOAL_TAKES shoal_fsdp *fsdp);
 
 /* Parameters ------------------------------------------------------------------------------------------- */
 
@@ -206,14 +206,14 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_find_param(const shoal_fsdp *
  * pre_forward while a backward pass has not been ended, or values were loaded between forward and backward pass.
  * Inside its own backward pass a unit may be opened for a forward pass again, to recompute activations.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int unit);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int unit);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int unit);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int unit);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int unit);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int unit);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int unit);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int unit);
 /* Ends the backward pass: waits for all reductions, after which the gradients of all units are in the shards (unless
    shoal_fsdp_set_is_last_backward says that more backward passes follow). A unit whose post_backward was left out is
    ended as by that call. SHOAL_ERR_STATE after a post_backward that failed: call shoal_fsdp_reset. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp);
 
 /*
  * Ends forward passes that no backward pass follows, as in an evaluation. Whole parameters that were kept for the
@@ -222,7 +222,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp
  * kept (SHOAL_RESHARD_NEVER and _PARTLY) see new values only if these were loaded, or if shoal_fsdp_get_shard was
  * called since they were gathered. SHOAL_ERR_STATE: a unit is still open, or a backward pass has not been ended.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_forward(shoal_fsdp *fsdp);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_forward(shoal_fsdp *fsdp);
 
 /* Returns the whole parameter, in param_dtype. Valid from pre_forward to post_forward of its unit, from pre_backward
    to post_backward, and from shoal_fsdp_wait until it is given up; otherwise NULL, with the reason in

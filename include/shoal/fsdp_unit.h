@@ -221,13 +221,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_landed_hook(shoal_fsdp_un
 /* Starts to gather a unit by hand. Collective. Whoever needs the parameters then waits for them: a forward pass, or
    shoal_fsdp_wait. Nothing happens if the unit is gathered already, even if shards were written since; give it up
    first (shoal_fsdp_reshard). */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_unshard(shoal_fsdp_unit *unit);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_unshard(shoal_fsdp_unit *unit);
 /* Waits until a unit is gathered. Its whole parameters can then be read (shoal_fsdp_full_param, or the parameters of
    the module), until they are given up. SHOAL_ERR_STATE: the unit is not gathered, and no gather is in flight. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_wait(shoal_fsdp_unit *unit);
 /* Gives up the whole parameters of a unit, whoever gathered them; waits for a gather in flight. All ranks call it at
    the same place. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_reshard(shoal_fsdp_unit *unit);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_reshard(shoal_fsdp_unit *unit);
 
 /* Parameters -------------------------------------------------------------------------------------------------- */
 
@@ -280,12 +280,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load_slice(shoal_fsdp_param *
 /* Sets the parts of all ranks from the whole parameter of one rank. Collective: the parameter and `root` are compared.
    root is a rank of the group, or of the mesh, counted row by row. `full` is read on the root only, and may be NULL on
    other ranks. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast(shoal_fsdp_param *param, const void *full,
-                                                             int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast(shoal_fsdp_param *param,
+                                                                              const void *full, int root);
 /* Gives the whole parameter, in the dtype of the shards, to every rank (SHOAL_FSDP_ALL_RANKS), or to one rank of the
    group or mesh. Collective: the parameter and `root` are compared. `full` is the caller's memory; on ranks that get
    nothing it may be NULL. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather(shoal_fsdp_param *param, void *full, int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather(shoal_fsdp_param *param,
+                                                                           void *full, int root);
 
 /*
  * The next three calls are for arrays that are cut like a parameter: the moments of an optimizer, a master copy, or
@@ -301,16 +302,20 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather(shoal_fsdp_param *para
  * parameter, dtype and root. With replicas, each replica gathers its own parts; broadcasts reach all ranks.
  */
 /* Gives the whole array to every rank, or to one, as shoal_fsdp_gather does. Collective. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather_array(shoal_fsdp_param *param, shoal_dtype dtype,
-                                                                const void *shard, void *full, int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather_array(shoal_fsdp_param *param,
+                                                                                 shoal_dtype dtype,
+                                                                                 const void *shard,
+                                                                                 void *full, int root);
 /* Sets this rank's part from a whole array that it has. Local. SHOAL_ERR_INVALID: `shard` holds the values of the
    parameter itself, for which there is shoal_fsdp_load. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load_array(shoal_fsdp_param *param, shoal_dtype dtype,
                                                               const void *full, void *shard);
 /* Sets the parts of all ranks from the whole array of one rank; `full` is read there only. Collective.
    SHOAL_ERR_INVALID: `shard` holds the values of the parameter itself, for which there is shoal_fsdp_broadcast. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast_array(shoal_fsdp_param *param, shoal_dtype dtype,
-                                                                   const void *full, void *shard, int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast_array(shoal_fsdp_param *param,
+                                                                                    shoal_dtype dtype,
+                                                                                    const void *full,
+                                                                                    void *shard, int root);
 
 /* Pending gradients of one parameter on this rank: backward passes did not reduce them, because of shoal_fsdp_set_sync
    or shoal_fsdp_set_all_reduce. */
@@ -344,7 +349,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_is_last_backward(shoal_fs
 
 /* Reduces all pending gradients into the gradients of the shards, whatever set_sync and set_all_reduce say.
    Collective. Does nothing where none are pending. SHOAL_ERR_STATE: inside a step. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_synchronize(shoal_fsdp *fsdp);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_synchronize(shoal_fsdp *fsdp);
 
 /*
  * Removes the gradients of the shards, and pending ones. Optimizers and shoal_set_grad only remove gradients of
@@ -370,12 +375,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_zero_grad(shoal_fsdp *fsdp);
  * reductions are in flight, or, with must_be_finite, on all ranks if the norm is infinite or NaN. Gradients are then
  * left alone.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm,
-                                                                  double power, bool must_be_finite,
-                                                                  double *norm_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_norm(
+    shoal_fsdp *fsdp, double max_norm, double power, bool must_be_finite, double *norm_out);
 /* Clips every gradient of the shards to the range from -max_value to max_value, which is 0 or more; NaN stays.
    Collective: max_value is compared. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_value(shoal_fsdp *fsdp, double max_value);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_value(shoal_fsdp *fsdp,
+                                                                                    double max_value);
 
 /* Ends a step that has failed: gives up gathers and reductions in flight, whole parameters, and pending gradients, so
    that another step can begin. Gradients that were in the shards stay (shoal_fsdp_zero_grad removes them). Call it on

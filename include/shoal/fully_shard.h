@@ -153,8 +153,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_find_param(shoal_modul
 /* Gives the context of the root under which the module is, for the calls of shoal/fsdp_unit.h. If no module was called
    yet, it makes this module the root, and is collective. If the module is later called as a part of another one, that
    one becomes the root, and this context is gone. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_context(shoal_module *module,
-                                                                  shoal_fsdp **fsdp_out);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_fully_shard_context(shoal_module *module, shoal_fsdp **fsdp_out);
 
 /*
  * Sets all parameters, sharded or not, and all buffers of a module from `whole`, a module on rank `root` of the group
@@ -163,8 +163,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_context(shoal_module *
  * sharded. A parameter or buffer that is missing or differs in shape or dtype is an error on all ranks, before
  * anything is changed.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_broadcast_all(shoal_module *module,
-                                                                        const shoal_module *whole, int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_fully_shard_broadcast_all(shoal_module *module, const shoal_module *whole, int root);
 SHOAL_END_DECLS
 
 #endif

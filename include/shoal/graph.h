@@ -92,9 +92,9 @@ typedef struct shoal_arg {
 /* Making and freeing ----------------------------------------------------------------------------------- */
 
 /* Makes an empty graph. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_create(shoal_graph **graph_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_create(SHOAL_GIVES shoal_graph **graph_out);
 /* Frees a graph and all its nodes. NULL is allowed. */
-SHOAL_API void shoal_graph_free(shoal_graph *graph);
+SHOAL_API void shoal_graph_free(SHOAL_TAKES shoal_graph *graph);
 
 /*
  * Adds a group to the table, under a name of letters, digits and '_'. `ranks` has n_lists lists of `size` world ranks,
@@ -158,25 +158,29 @@ typedef struct shoal_insert_point {
     bool is_after;
 } shoal_insert_point;
 
+/* Returns the insertion point; sets it. */
 SHOAL_API shoal_insert_point shoal_graph_insert_point(const shoal_graph *graph);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_set_insert_point(shoal_graph *graph,
                                                                      shoal_insert_point point);
 
 /* Reading ---------------------------------------------------------------------------------------------- */
 
-/* The nodes in program order: from shoal_graph_first by shoal_node_next to NULL, or from the
-   last by shoal_node_prev. */
+/* How many nodes the graph has. */
 SHOAL_API size_t shoal_graph_n_nodes(const shoal_graph *graph);
+/* The first node in program order, and the last one; NULL: the graph is empty. */
 SHOAL_API shoal_node *shoal_graph_first(const shoal_graph *graph);
 SHOAL_API shoal_node *shoal_graph_last(const shoal_graph *graph);
 /* The node of that name; NULL: there is none. */
 SHOAL_API shoal_node *shoal_graph_find(const shoal_graph *graph, const char *name);
+/* The node behind this one in program order, and the one before it; NULL: there is none. */
 SHOAL_API shoal_node *shoal_node_next(const shoal_node *node);
 SHOAL_API shoal_node *shoal_node_prev(const shoal_node *node);
 /* Whether `a` is before `b` in program order. Takes constant time. False for nodes of different graphs. */
 SHOAL_API bool shoal_node_is_before(const shoal_node *a, const shoal_node *b);
 
+/* What the node is: a placeholder, a constant, a call or the output. */
 SHOAL_API shoal_node_kind shoal_node_get_kind(const shoal_node *node);
+/* The name of the node, which no other node of its graph has. */
 SHOAL_API const char *shoal_node_name(const shoal_node *node);
 /* The op that the node calls; NULL: it calls none. */
 SHOAL_API const shoal_op *shoal_node_op(const shoal_node *node);
@@ -186,6 +190,7 @@ SHOAL_API const char *shoal_node_target(const shoal_node *node);
 SHOAL_API const shoal_arg *shoal_node_args(const shoal_node *node, size_t *count_out);
 /* The inputs, each once, in the order in which they first appear in the arguments. */
 SHOAL_API shoal_node *const *shoal_node_inputs(const shoal_node *node, size_t *count_out);
+/* How many users the node has. */
 SHOAL_API size_t shoal_node_n_users(const shoal_node *node);
 /* The users, in the order in which they became users: the first one, and the one after `user`; NULL: no further one. */
 SHOAL_API shoal_node *shoal_node_first_user(const shoal_node *node);
@@ -218,7 +223,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_move_before(shoal_node *node,
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_move_after(shoal_node *node, shoal_node *where);
 
 /* Removes a node from the graph. SHOAL_ERR_STATE: it has users, which the text names. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_erase(shoal_node *node);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_erase(SHOAL_TAKES shoal_node *node);
 
 /* Checking and tidying --------------------------------------------------------------------------------- */
 
@@ -260,7 +265,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_print_dot(const shoal_graph 
    SHOAL_ERR_INVALID: the text is wrong; the error text has line and column. If an argument does not fit its op, these
    are the line and column of the op. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_parse(const char *text, size_t bytes,
-                                                          shoal_graph **graph_out);
+                                                          SHOAL_GIVES shoal_graph **graph_out);
 
 SHOAL_END_DECLS
 

@@ -98,10 +98,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_find(shoal_world *world, con
  * SHOAL_ERR_STATE: a sharded or replicated model, or a save in the background, uses the group; or the call is made in a
  * callback of a work.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_close(shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_close(SHOAL_TAKES shoal_group *group);
 
-SHOAL_API int shoal_group_rank(const shoal_group *group); /* the caller's, in the group */
+/* The caller's rank in the group, and the number of its ranks. */
+SHOAL_API int shoal_group_rank(const shoal_group *group);
 SHOAL_API int shoal_group_n_ranks(const shoal_group *group);
+/* The tag with which the group was made; "" without one. */
 SHOAL_API const char *shoal_group_tag(const shoal_group *group);
 /*
  * Ranks and tag as one text: "0,2", "0,2/tag"; "world" and "world/tag" for all ranks in order; a hash instead of the
@@ -109,6 +111,7 @@ SHOAL_API const char *shoal_group_tag(const shoal_group *group);
  * the world. shoal_group_find finds the group by it.
  */
 SHOAL_API const char *shoal_group_name(const shoal_group *group);
+/* The world that the group was made in. */
 SHOAL_API shoal_world *shoal_group_world(const shoal_group *group);
 
 /* Translate a rank in the group to the rank in the world, and back; -1 for a rank that is not in the group. */
@@ -141,133 +144,135 @@ SHOAL_API shoal_status shoal_group_error(shoal_group *group);
 /* Collectives ------------------------------------------------------------------------------------------ */
 
 /* Ends when all members have called it. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_barrier(shoal_group *group);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_barrier_start(shoal_group *group, shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_barrier(shoal_group *group);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_barrier_start(shoal_group *group, SHOAL_GIVES shoal_work **work_out);
 
 /* Copies `count` elements of the root's buffer into the buffer of every other rank. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_broadcast(shoal_group *group, void *buffer, size_t count,
-                                                              shoal_dtype dtype, int root);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_broadcast_start(shoal_group *group, void *buffer,
-                                                                    size_t count, shoal_dtype dtype, int root,
-                                                                    shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_broadcast(shoal_group *group,
+                                                                               void *buffer, size_t count,
+                                                                               shoal_dtype dtype, int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_broadcast_start(shoal_group *group, void *buffer, size_t count, shoal_dtype dtype, int root,
+                            SHOAL_GIVES shoal_work **work_out);
 
 /* Reduces `count` elements over all ranks; every rank gets the result. send == recv: in place. For SHOAL_PREMUL_SUM,
    which needs a factor, use shoal_group_run. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_reduce(shoal_group *group, const void *send,
-                                                               void *recv, size_t count, shoal_dtype dtype,
-                                                               shoal_reduce_op reduce);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_reduce_start(shoal_group *group, const void *send,
-                                                                     void *recv, size_t count,
-                                                                     shoal_dtype dtype,
-                                                                     shoal_reduce_op reduce,
-                                                                     shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_all_reduce(shoal_group *group,
+                                                                                const void *send, void *recv,
+                                                                                size_t count,
+                                                                                shoal_dtype dtype,
+                                                                                shoal_reduce_op reduce);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_all_reduce_start(shoal_group *group, const void *send, void *recv, size_t count,
+                             shoal_dtype dtype, shoal_reduce_op reduce, SHOAL_GIVES shoal_work **work_out);
 
 /* Reduces `count` elements over all ranks. recv is written on the root only, and may be NULL elsewhere. send == recv:
    in place. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce(shoal_group *group, const void *send, void *recv,
-                                                           size_t count, shoal_dtype dtype,
-                                                           shoal_reduce_op reduce, int root);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_start(shoal_group *group, const void *send,
-                                                                 void *recv, size_t count, shoal_dtype dtype,
-                                                                 shoal_reduce_op reduce, int root,
-                                                                 shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_reduce(shoal_group *group,
+                                                                            const void *send, void *recv,
+                                                                            size_t count, shoal_dtype dtype,
+                                                                            shoal_reduce_op reduce, int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_reduce_start(shoal_group *group, const void *send, void *recv, size_t count, shoal_dtype dtype,
+                         shoal_reduce_op reduce, int root, SHOAL_GIVES shoal_work **work_out);
 
 /* Concatenates `count` elements of each rank, in rank order, on every rank. recv has n_ranks * count elements. In
    place: send == recv + rank * count. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_gather(shoal_group *group, const void *send,
-                                                               void *recv, size_t count, shoal_dtype dtype);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_gather_start(shoal_group *group, const void *send,
-                                                                     void *recv, size_t count,
-                                                                     shoal_dtype dtype,
-                                                                     shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_all_gather(shoal_group *group,
+                                                                                const void *send, void *recv,
+                                                                                size_t count,
+                                                                                shoal_dtype dtype);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_all_gather_start(shoal_group *group, const void *send, void *recv, size_t count,
+                             shoal_dtype dtype, SHOAL_GIVES shoal_work **work_out);
 
 /* Concatenates counts[r] elements of each rank r, in rank order, on every rank. All ranks give the same counts. In
    place: send points to the rank's own part of recv. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_gather_v(shoal_group *group, const void *send,
-                                                                 void *recv, const size_t *counts,
-                                                                 shoal_dtype dtype);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_gather_v_start(shoal_group *group, const void *send,
-                                                                       void *recv, const size_t *counts,
-                                                                       shoal_dtype dtype,
-                                                                       shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_all_gather_v(
+    shoal_group *group, const void *send, void *recv, const size_t *counts, shoal_dtype dtype);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_all_gather_v_start(shoal_group *group, const void *send, void *recv, const size_t *counts,
+                               shoal_dtype dtype, SHOAL_GIVES shoal_work **work_out);
 
 /* Reduces n_ranks * count elements over all ranks; rank r gets block r of the result, `count` elements. In place:
    recv == send + rank * count. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter(shoal_group *group, const void *send,
-                                                                   void *recv, size_t count,
-                                                                   shoal_dtype dtype, shoal_reduce_op reduce);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_start(shoal_group *group, const void *send,
-                                                                         void *recv, size_t count,
-                                                                         shoal_dtype dtype,
-                                                                         shoal_reduce_op reduce,
-                                                                         shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter(shoal_group *group,
+                                                                                    const void *send,
+                                                                                    void *recv, size_t count,
+                                                                                    shoal_dtype dtype,
+                                                                                    shoal_reduce_op reduce);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_start(
+    shoal_group *group, const void *send, void *recv, size_t count, shoal_dtype dtype, shoal_reduce_op reduce,
+    SHOAL_GIVES shoal_work **work_out);
 
 /* Reduces send, as many elements as all counts together, over all ranks; rank r gets its part, counts[r] elements. All
    ranks give the same counts. In place: recv points to the rank's own part of send. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_v(shoal_group *group, const void *send,
-                                                                     void *recv, const size_t *counts,
-                                                                     shoal_dtype dtype,
-                                                                     shoal_reduce_op reduce);
-SHOAL_API SHOAL_MUST_CHECK shoal_status
-shoal_group_reduce_scatter_v_start(shoal_group *group, const void *send, void *recv, const size_t *counts,
-                                   shoal_dtype dtype, shoal_reduce_op reduce, shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_reduce_scatter_v(shoal_group *group, const void *send, void *recv, const size_t *counts,
+                             shoal_dtype dtype, shoal_reduce_op reduce);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_v_start(
+    shoal_group *group, const void *send, void *recv, const size_t *counts, shoal_dtype dtype,
+    shoal_reduce_op reduce, SHOAL_GIVES shoal_work **work_out);
 
 /* Sends block r of send to rank r, and receives block r of recv from it; a block has `count` elements. send == recv: in
    place. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all(shoal_group *group, const void *send,
-                                                               void *recv, size_t count, shoal_dtype dtype);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_start(shoal_group *group, const void *send,
-                                                                     void *recv, size_t count,
-                                                                     shoal_dtype dtype,
-                                                                     shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all(shoal_group *group,
+                                                                                const void *send, void *recv,
+                                                                                size_t count,
+                                                                                shoal_dtype dtype);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_all_to_all_start(shoal_group *group, const void *send, void *recv, size_t count,
+                             shoal_dtype dtype, SHOAL_GIVES shoal_work **work_out);
 
 /* Sends send_counts[r] elements to rank r, and receives recv_counts[r] from it. The parts lie one after the other in
    rank order. Never in place. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_v(shoal_group *group, const void *send,
-                                                                 const size_t *send_counts, void *recv,
-                                                                 const size_t *recv_counts,
-                                                                 shoal_dtype dtype);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_v_start(shoal_group *group, const void *send,
-                                                                       const size_t *send_counts, void *recv,
-                                                                       const size_t *recv_counts,
-                                                                       shoal_dtype dtype,
-                                                                       shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_all_to_all_v(shoal_group *group, const void *send, const size_t *send_counts, void *recv,
+                         const size_t *recv_counts, shoal_dtype dtype);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_v_start(
+    shoal_group *group, const void *send, const size_t *send_counts, void *recv, const size_t *recv_counts,
+    shoal_dtype dtype, SHOAL_GIVES shoal_work **work_out);
 
 /* Concatenates `count` elements of each rank on the root. recv, n_ranks * count elements, is written on the root only.
    In place on the root: send == recv + root * count. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather(shoal_group *group, const void *send, void *recv,
-                                                           size_t count, shoal_dtype dtype, int root);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather_start(shoal_group *group, const void *send,
-                                                                 void *recv, size_t count, shoal_dtype dtype,
-                                                                 int root, shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_gather(shoal_group *group,
+                                                                            const void *send, void *recv,
+                                                                            size_t count, shoal_dtype dtype,
+                                                                            int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_gather_start(shoal_group *group, const void *send, void *recv, size_t count, shoal_dtype dtype,
+                         int root, SHOAL_GIVES shoal_work **work_out);
 
 /* Concatenates counts[r] elements of each rank r on the root. All ranks give the same counts. In place on the root:
    send points to the root's own part of recv. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather_v(shoal_group *group, const void *send, void *recv,
-                                                             const size_t *counts, shoal_dtype dtype,
-                                                             int root);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather_v_start(shoal_group *group, const void *send,
-                                                                   void *recv, const size_t *counts,
-                                                                   shoal_dtype dtype, int root,
-                                                                   shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_gather_v(shoal_group *group,
+                                                                              const void *send, void *recv,
+                                                                              const size_t *counts,
+                                                                              shoal_dtype dtype, int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_gather_v_start(shoal_group *group, const void *send, void *recv, const size_t *counts,
+                           shoal_dtype dtype, int root, SHOAL_GIVES shoal_work **work_out);
 
 /* Gives rank r block r of the root's send, `count` elements. send, n_ranks * count elements, is read on the root only.
    In place on the root: recv == send + root * count. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter(shoal_group *group, const void *send, void *recv,
-                                                            size_t count, shoal_dtype dtype, int root);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter_start(shoal_group *group, const void *send,
-                                                                  void *recv, size_t count, shoal_dtype dtype,
-                                                                  int root, shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_scatter(shoal_group *group,
+                                                                             const void *send, void *recv,
+                                                                             size_t count, shoal_dtype dtype,
+                                                                             int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_scatter_start(shoal_group *group, const void *send, void *recv, size_t count, shoal_dtype dtype,
+                          int root, SHOAL_GIVES shoal_work **work_out);
 
 /* Gives rank r its part of the root's send, counts[r] elements. All ranks give the same counts. In place on the root:
    recv points to the root's own part of send. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter_v(shoal_group *group, const void *send,
-                                                              void *recv, const size_t *counts,
-                                                              shoal_dtype dtype, int root);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter_v_start(shoal_group *group, const void *send,
-                                                                    void *recv, const size_t *counts,
-                                                                    shoal_dtype dtype, int root,
-                                                                    shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_scatter_v(shoal_group *group,
+                                                                               const void *send, void *recv,
+                                                                               const size_t *counts,
+                                                                               shoal_dtype dtype, int root);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_group_scatter_v_start(shoal_group *group, const void *send, void *recv, const size_t *counts,
+                            shoal_dtype dtype, int root, SHOAL_GIVES shoal_work **work_out);
 
 /* By descriptor ---------------------------------------------------------------------------------------- */
 
@@ -372,10 +377,12 @@ typedef struct shoal_collective {
 } shoal_collective;
 
 /* Runs the call and waits for its end. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_run(shoal_group *group, const shoal_collective *call);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_run(shoal_group *group,
+                                                                         const shoal_collective *call);
 /* Starts the call and returns. work_out may be NULL if on_done or release is set. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_start(shoal_group *group, const shoal_collective *call,
-                                                          shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_start(shoal_group *group,
+                                                                           const shoal_collective *call,
+                                                                           SHOAL_GIVES shoal_work **work_out);
 
 /* No kind yet, all else 0. */
 #define SHOAL_COLLECTIVE_INIT SHOAL_SIZED(shoal_collective)
@@ -448,12 +455,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_send(shoal_group *group, con
                                                          shoal_dtype dtype, int peer, int tag);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_send_start(shoal_group *group, const void *buffer,
                                                                size_t count, shoal_dtype dtype, int peer,
-                                                               int tag, shoal_work **work_out);
+                                                               int tag, SHOAL_GIVES shoal_work **work_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_recv(shoal_group *group, void *buffer, size_t count,
                                                          shoal_dtype dtype, int peer, int tag);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_recv_start(shoal_group *group, void *buffer, size_t count,
                                                                shoal_dtype dtype, int peer, int tag,
-                                                               shoal_work **work_out);
+                                                               SHOAL_GIVES shoal_work **work_out);
 
 typedef enum shoal_direction {
     SHOAL_SEND = 0,
@@ -477,7 +484,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_transfer(shoal_group *group,
                                                              size_t n_transfers);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_transfer_start(shoal_group *group,
                                                                    const shoal_transfer *transfers,
-                                                                   size_t n_transfers, shoal_work **work_out);
+                                                                   size_t n_transfers,
+                                                                   SHOAL_GIVES shoal_work **work_out);
 
 SHOAL_END_DECLS
 

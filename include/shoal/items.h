@@ -47,9 +47,9 @@ typedef struct shoal_items shoal_items;
 #define SHOAL_MAX_SECTION_NAME 63
 
 /* Makes an empty list. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_create(shoal_items **items_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_create(SHOAL_GIVES shoal_items **items_out);
 /* Frees a list; what it names stays. NULL is allowed. */
-SHOAL_API void shoal_items_free(shoal_items *items);
+SHOAL_API void shoal_items_free(SHOAL_TAKES shoal_items *items);
 
 /* Tensors ---------------------------------------------------------------------------------------------------- */
 

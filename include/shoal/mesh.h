@@ -58,7 +58,8 @@ typedef struct shoal_mesh shoal_mesh;
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_create(shoal_world *world, const char *device,
                                                           const int *ranks, const int *shape, int n_dims,
-                                                          const char *const *names, shoal_mesh **mesh_out);
+                                                          const char *const *names,
+                                                          SHOAL_GIVES shoal_mesh **mesh_out);
 
 /*
  * Makes a mesh from groups that the program has: groups[k] becomes the group of dimension k. It must have the ranks
@@ -69,19 +70,21 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_from_groups(shoal_group *cons
                                                                const char *device, const int *ranks,
                                                                const int *shape, int n_dims,
                                                                const char *const *names,
-                                                               shoal_mesh **mesh_out);
+                                                               SHOAL_GIVES shoal_mesh **mesh_out);
 
 /* Adds a handle to the same mesh, which shoal_mesh_free releases as well. Returns its argument. */
-SHOAL_API shoal_mesh *shoal_mesh_ref(shoal_mesh *mesh);
+SHOAL_API SHOAL_GIVES shoal_mesh *shoal_mesh_ref(shoal_mesh *mesh);
 /* Releases a handle. When the last handle to any mesh of a family is released, all of them are freed.
    NULL is allowed. */
-SHOAL_API void shoal_mesh_free(shoal_mesh *mesh);
+SHOAL_API void shoal_mesh_free(SHOAL_TAKES shoal_mesh *mesh);
 
 /* What it is. Dimensions may be negative: -1 is the last ----------------------------------------------- */
 
+/* How many dimensions it has, how many ranks, and how many of these along each dimension: n_dims numbers. */
 SHOAL_API int shoal_mesh_n_dims(const shoal_mesh *mesh);
 SHOAL_API int shoal_mesh_n_ranks(const shoal_mesh *mesh);
 SHOAL_API const int *shoal_mesh_shape(const shoal_mesh *mesh);
+/* The kind of device, and the world that it was made in. */
 SHOAL_API const char *shoal_mesh_device(const shoal_mesh *mesh);
 SHOAL_API shoal_world *shoal_mesh_world(const shoal_mesh *mesh);
 
@@ -128,7 +131,7 @@ SHOAL_API size_t shoal_mesh_describe(const shoal_mesh *mesh, char *text, size_t 
  * dimensions that are not part of them.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_slice(shoal_mesh *mesh, const char *const *names,
-                                                         int n_names, shoal_mesh **mesh_out);
+                                                         int n_names, SHOAL_GIVES shoal_mesh **mesh_out);
 
 /*
  * Gives the mesh with all dimensions of `mesh` as one, in row-major order, with a group of its own. `name` NULL: the
@@ -136,7 +139,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_slice(shoal_mesh *mesh, const
  * one thing in a family: the name of a dimension, or of another flattened mesh, is SHOAL_ERR_INVALID.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_flatten(shoal_mesh *mesh, const char *name,
-                                                           shoal_mesh **mesh_out);
+                                                           SHOAL_GIVES shoal_mesh **mesh_out);
 
 /*
  * Gives the mesh with dimension `dim` divided into several, with groups of their own. The product of `sizes` must be
@@ -144,12 +147,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_flatten(shoal_mesh *mesh, con
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_unflatten(shoal_mesh *mesh, int dim, const int *sizes,
                                                              int n_sizes, const char *const *names,
-                                                             shoal_mesh **mesh_out);
+                                                             SHOAL_GIVES shoal_mesh **mesh_out);
 
 /* Gives the mesh of the dimensions of several meshes of one family, one after the other, with the groups that they
    have. The dimensions must not overlap. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_concatenate(shoal_mesh *const *meshes, int n_meshes,
-                                                               shoal_mesh **mesh_out);
+                                                               SHOAL_GIVES shoal_mesh **mesh_out);
 
 SHOAL_END_DECLS
 

@@ -81,13 +81,13 @@ typedef struct shoal_module_definition {
 /* Makes a module without parameters, buffers or children. The definition is copied. On failure `destroy` is not
    called. SHOAL_ERR_INVALID: the type is NULL or empty. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_create(const shoal_module_definition *definition,
-                                                            shoal_module **module_out);
+                                                            SHOAL_GIVES shoal_module **module_out);
 
 /* Adds a reference, and returns the module. NULL is allowed. */
-SHOAL_API shoal_module *shoal_module_ref(shoal_module *module);
+SHOAL_API SHOAL_GIVES shoal_module *shoal_module_ref(shoal_module *module);
 /* Releases a reference. The last one frees the module; if it is being called, that happens when the call returns. NULL
    is allowed. */
-SHOAL_API void shoal_module_unref(shoal_module *module);
+SHOAL_API void shoal_module_unref(SHOAL_TAKES shoal_module *module);
 
 /* Returns the definition with which the module was made, n_outputs filled in. It belongs to the module. NULL for a
    NULL module. */
@@ -230,18 +230,22 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_apply(shoal_module *module,
  * front; so a chain of calls needs one check at its end. SHOAL_ERR_STATE: the module has no forward function.
  * SHOAL_ERR_INVALID: another number of inputs or outputs than the definition says, or an output that was not set.
  */
-SHOAL_API shoal_status shoal_module_call(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
-                                         shoal_tensor **outputs_out, size_t n_outputs);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE shoal_status shoal_module_call(shoal_module *module,
+                                                                    shoal_tensor *const *inputs,
+                                                                    size_t n_inputs,
+                                                                    shoal_tensor **outputs_out,
+                                                                    size_t n_outputs);
 
 /* Calls `function` instead of the definition's forward function: to encode, say, or to generate. Hooks run as around
    the forward function, so a module that is fully sharded has its whole parameters during the call. It takes any
    number of inputs, and gives n_outputs outputs, at least one. Containers can be called so, too. */
-SHOAL_API shoal_status shoal_module_call_function(shoal_module *module, shoal_module_forward function,
-                                                  shoal_tensor *const *inputs, size_t n_inputs,
-                                                  shoal_tensor **outputs_out, size_t n_outputs);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE shoal_status
+shoal_module_call_function(shoal_module *module, shoal_module_forward function, shoal_tensor *const *inputs,
+                           size_t n_inputs, shoal_tensor **outputs_out, size_t n_outputs);
 
 /* shoal_module_call with one input and one output. NULL on failure, with the error in the scope. */
-SHOAL_API shoal_tensor *shoal_module_call_one(shoal_module *module, shoal_tensor *input);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE shoal_tensor *shoal_module_call_one(shoal_module *module,
+                                                                         shoal_tensor *input);
 
 /* Hooks ------------------------------------------------------------------------------------------------ */
 
@@ -293,11 +297,11 @@ typedef struct shoal_module_hook shoal_module_hook;
    functions are NULL, or a place is not one of the three. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_add_hook(shoal_module *module,
                                                               const shoal_module_hook_definition *definition,
-                                                              shoal_module_hook **hook_out);
+                                                              SHOAL_GIVES shoal_module_hook **hook_out);
 
 /* Removes a hook and frees its handle. May be called during a call, and after the module was freed. Every handle that
    was asked for must be freed by this call, and by nothing else. NULL is allowed. */
-SHOAL_API void shoal_module_hook_remove(shoal_module_hook *hook);
+SHOAL_API void shoal_module_hook_remove(SHOAL_TAKES shoal_module_hook *hook);
 
 /* Extras ----------------------------------------------------------------------------------------------- */
 

@@ -81,8 +81,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_find(const char *name, const sh
  * tensors; if the scope has an error already, that is returned and nothing is called. For collectives use
  * shoal_op_call_collective (shoal/collective.h).
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_call(const shoal_op *op, const shoal_value *arguments,
-                                                      size_t n_arguments, shoal_value *result_out);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_op_call(const shoal_op *op,
+                                                                                 const shoal_value *arguments,
+                                                                                 size_t n_arguments,
+                                                                                 shoal_value *result_out);
 
 /* The name of an op; "" for NULL. */
 SHOAL_API const char *shoal_op_name(const shoal_op *op);
@@ -149,6 +151,7 @@ typedef shoal_status (*shoal_op_gradient)(shoal_op_call_context *call, const sho
  */
 typedef size_t (*shoal_op_workspace_bytes)(const shoal_op_call_context *call, const shoal_value *arguments,
                                            shoal_tensor *const *outputs, size_t n_outputs);
+/* At which multiple of bytes the memory of shoal_op_workspace begins. */
 #define SHOAL_OP_WORKSPACE_ALIGNMENT 64
 
 typedef struct shoal_op_definition {

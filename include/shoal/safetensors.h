@@ -48,14 +48,14 @@ typedef struct shoal_safetensors shoal_safetensors;
    that became shorter is an error. SHOAL_ERR_SYSTEM: it cannot be opened. SHOAL_ERR_INVALID: it is not a
    safetensors file. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_open(const char *path,
-                                                               shoal_safetensors **file_out);
+                                                               SHOAL_GIVES shoal_safetensors **file_out);
 
 /* Opens a file that is in memory, at any alignment. The memory is borrowed until the file is closed. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_open_memory(const void *data, size_t bytes,
-                                                                      shoal_safetensors **file_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_safetensors_open_memory(const void *data, size_t bytes, SHOAL_GIVES shoal_safetensors **file_out);
 
 /* Closes a file and frees it. NULL is allowed. */
-SHOAL_API void shoal_safetensors_close(shoal_safetensors *file);
+SHOAL_API void shoal_safetensors_close(SHOAL_TAKES shoal_safetensors *file);
 
 /* What is in it ---------------------------------------------------------------------------------------- */
 
@@ -151,9 +151,9 @@ typedef struct shoal_safetensors_layout shoal_safetensors_layout;
 
 /* Makes an empty layout. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status
-shoal_safetensors_layout_create(shoal_safetensors_layout **layout_out);
+shoal_safetensors_layout_create(SHOAL_GIVES shoal_safetensors_layout **layout_out);
 /* Frees a layout. Writers that were made with it are not affected. NULL is allowed. */
-SHOAL_API void shoal_safetensors_layout_free(shoal_safetensors_layout *layout);
+SHOAL_API void shoal_safetensors_layout_free(SHOAL_TAKES shoal_safetensors_layout *layout);
 
 /* Adds a tensor. The name is copied. SHOAL_ERR_INVALID: the name occurs already, is "__metadata__" or is not UTF-8, or
    the shape has a negative size or too many bytes. SHOAL_ERR_UNSUPPORTED: SHOAL_C128, which the format does not have.
@@ -193,12 +193,12 @@ typedef struct shoal_safetensors_writer shoal_safetensors_writer;
 
 /* Creates a file of this layout. Nothing can be added to the layout from then on. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_writer_create(
-    const char *path, shoal_safetensors_layout *layout, shoal_safetensors_writer **writer_out);
+    const char *path, shoal_safetensors_layout *layout, SHOAL_GIVES shoal_safetensors_writer **writer_out);
 
 /* Joins a writer of another process. SHOAL_ERR_INVALID: the file was created with another layout. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_writer_join(const char *writer_path,
-                                                                      shoal_safetensors_layout *layout,
-                                                                      shoal_safetensors_writer **writer_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_safetensors_writer_join(const char *writer_path, shoal_safetensors_layout *layout,
+                              SHOAL_GIVES shoal_safetensors_writer **writer_out);
 
 /* Returns the path of the file that is being written, for the processes that join. It belongs to the writer. NULL for
    NULL. */
@@ -222,7 +222,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_write_box(shoal_safete
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_writer_finish(shoal_safetensors_writer *writer);
 
 /* Frees the writer. If it is the creator's and has not finished, the file is removed. NULL is allowed. */
-SHOAL_API void shoal_safetensors_writer_close(shoal_safetensors_writer *writer);
+SHOAL_API void shoal_safetensors_writer_close(SHOAL_TAKES shoal_safetensors_writer *writer);
 
 SHOAL_END_DECLS
 

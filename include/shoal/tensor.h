@@ -69,13 +69,19 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_wait(const shoal_tensor *tensor);
 
 /* What it is. For a NULL tensor: 0, NULL or false ------------------------------------------------------ */
 
+/* The type of its elements, and where they are. */
 SHOAL_API shoal_dtype shoal_tensor_dtype(const shoal_tensor *tensor);
 SHOAL_API shoal_device shoal_tensor_device(const shoal_tensor *tensor);
+/* The number of dimensions, and the size of each. */
 SHOAL_API int shoal_tensor_n_dims(const shoal_tensor *tensor);
 SHOAL_API const int64_t *shoal_tensor_shape(const shoal_tensor *tensor);
-SHOAL_API const int64_t *shoal_tensor_strides(const shoal_tensor *tensor); /* in elements */
-SHOAL_API int64_t shoal_tensor_offset(const shoal_tensor *tensor); /* in elements from the storage's start */
-SHOAL_API int64_t shoal_tensor_count(const shoal_tensor *tensor);  /* number of elements */
+/* The distance between neighbours along each dimension, in elements. */
+SHOAL_API const int64_t *shoal_tensor_strides(const shoal_tensor *tensor);
+/* Where the first element is, in elements from the start of the storage. */
+SHOAL_API int64_t shoal_tensor_offset(const shoal_tensor *tensor);
+/* The number of elements. */
+SHOAL_API int64_t shoal_tensor_count(const shoal_tensor *tensor);
+/* Whether its elements lie one after the other, in row-major order. */
 SHOAL_API bool shoal_tensor_is_contiguous(const shoal_tensor *tensor);
 
 /* How often the storage has been changed through the library. Writing through an address that was kept from before, and
@@ -85,17 +91,17 @@ SHOAL_API uint64_t shoal_tensor_version(const shoal_tensor *tensor);
 /* True when both look at the same storage. */
 SHOAL_API bool shoal_tensor_shares_storage(const shoal_tensor *a, const shoal_tensor *b);
 
-/* A name for error texts about the storage, which all its views share; copied. NULL or "" removes it. Without one
-   shoal_tensor_name gives "". */
+/* Sets a name for error texts about the storage, which all its views share; copied. NULL or "" removes it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_tensor_set_name(shoal_tensor *tensor, const char *name);
+/* The name of the storage; "" without one. */
 SHOAL_API const char *shoal_tensor_name(const shoal_tensor *tensor);
 
 /* Lifetime --------------------------------------------------------------------------------------------- */
 
 /* Adds a reference, and returns its argument. */
-SHOAL_API shoal_tensor *shoal_tensor_ref(shoal_tensor *tensor);
+SHOAL_API SHOAL_GIVES shoal_tensor *shoal_tensor_ref(shoal_tensor *tensor);
 /* Releases a reference; the last one frees the tensor. NULL is allowed in both calls. */
-SHOAL_API void shoal_tensor_unref(shoal_tensor *tensor);
+SHOAL_API void shoal_tensor_unref(SHOAL_TAKES shoal_tensor *tensor);
 
 /*
  * Frees the memory of a tensor's storage, while the tensor and all views stay: using their data is then an error that

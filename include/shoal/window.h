@@ -53,8 +53,8 @@ typedef struct shoal_symmetric shoal_symmetric;
  * SHOAL_ERR_INVALID on all ranks, and the group can still be used: sizes differ, or some ranks create a window instead.
  * If one rank cannot map the memory, the call fails on all ranks with its reason.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes,
-                                                               shoal_symmetric **symmetric_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_symmetric_create(shoal_group *group, size_t bytes, SHOAL_GIVES shoal_symmetric **symmetric_out);
 /* The caller's own block. */
 SHOAL_API void *shoal_symmetric_data(shoal_symmetric *symmetric);
 /* The block of any rank of the group, mapped into this process. NULL, with the reason in shoal_error_text: there is no
@@ -66,21 +66,22 @@ SHOAL_API size_t shoal_symmetric_bytes(const shoal_symmetric *symmetric);
  * Frees this rank's handle. Not collective, but every rank calls it. Before that, operations on this memory must have
  * ended on this rank; afterwards no peer may start one whose buffers lie in this memory on all ranks. NULL is allowed.
  */
-SHOAL_API void shoal_symmetric_free(shoal_symmetric *symmetric);
+SHOAL_API void shoal_symmetric_free(SHOAL_TAKES shoal_symmetric *symmetric);
 
 /* Windows ---------------------------------------------------------------------------------------------- */
 
 typedef struct shoal_window shoal_window;
 
 /* Makes a window of `bytes` bytes, zeroed, once per host. Collective; fails as shoal_symmetric_create does. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_create(shoal_group *group, size_t bytes,
-                                                            shoal_window **window_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_window_create(shoal_group *group, size_t bytes, SHOAL_GIVES shoal_window **window_out);
 /* The window's memory, read-only. Its contents are defined from the end of a gather until this rank releases it. */
 SHOAL_API const void *shoal_window_data(const shoal_window *window);
+/* The size of the window. */
 SHOAL_API size_t shoal_window_bytes(const shoal_window *window);
 /* Frees this rank's handle. Not collective, but every rank calls it. No gather into the window may be unfinished on
    this rank. NULL is allowed. */
-SHOAL_API void shoal_window_free(shoal_window *window);
+SHOAL_API void shoal_window_free(SHOAL_TAKES shoal_window *window);
 
 /* What a rank writes into a window: `count` elements of data_dtype at `data`, converted to window_dtype on the way, to
    a place in the window. `data` is read until the gather has ended. */
@@ -103,13 +104,12 @@ typedef struct shoal_window_piece {
  * blocking call would then wait for its own caller, and is SHOAL_ERR_STATE. SHOAL_ERR_INVALID: a piece does not fit
  * into the window, or has no dtype.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_gather(shoal_window *window,
-                                                            const shoal_window_piece *pieces, size_t n_pieces,
-                                                            uint64_t label);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_gather_start(shoal_window *window,
-                                                                  const shoal_window_piece *pieces,
-                                                                  size_t n_pieces, uint64_t label,
-                                                                  shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_window_gather(shoal_window *window,
+                                                                             const shoal_window_piece *pieces,
+                                                                             size_t n_pieces, uint64_t label);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_window_gather_start(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
+                          uint64_t label, SHOAL_GIVES shoal_work **work_out);
 
 /*
  * Says that this rank has read what it needs of the oldest generation that it has not released yet, so that the next

@@ -103,7 +103,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_work_on_done(shoal_work *work, sho
                                                            void *context);
 
 /* Releases the handle; the operation goes on. NULL is allowed. */
-SHOAL_API void shoal_work_free(shoal_work *work);
+SHOAL_API void shoal_work_free(SHOAL_TAKES shoal_work *work);
 
 SHOAL_END_DECLS
 

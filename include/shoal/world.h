@@ -90,8 +90,8 @@ typedef struct shoal_world_options {
  * Joins the job: connects this rank to the others, and returns once all ranks have arrived. Call it first, on every
  * rank. NULL options are the defaults. Fails on ranks that arrived if others do not arrive within startup_timeout_s.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_options *options,
-                                                         shoal_world **world_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_world_open(const shoal_world_options *options, SHOAL_GIVES shoal_world **world_out);
 
 /*
  * Leaves the job and frees the world with everything made from it. Call it last, on every rank. NULL is allowed.
@@ -106,7 +106,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_optio
  * SHOAL_ERR_TIMEOUT names a rank that did not close in time. Otherwise a save in the background that failed, and that
  * was not waited for, is the error; or MPI_Finalize was called before (SHOAL_ERR_STATE). It is freed in any case.
  */
-SHOAL_API shoal_status shoal_world_close(shoal_world *world);
+SHOAL_API SHOAL_COLLECTIVE shoal_status shoal_world_close(SHOAL_TAKES shoal_world *world);
 
 /*
  * Advances operations in flight as far as possible without waiting. Only for a world that was opened with mpi_progress:
@@ -115,6 +115,7 @@ SHOAL_API shoal_status shoal_world_close(shoal_world *world);
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_progress(shoal_world *world);
 
+/* The rank of the caller, and how many ranks there are. */
 SHOAL_API int shoal_world_rank(const shoal_world *world);
 SHOAL_API int shoal_world_n_ranks(const shoal_world *world);
 

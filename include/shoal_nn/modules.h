@@ -76,7 +76,7 @@ typedef struct shoal_nn_linear_options {
         sizeof(shoal_nn_linear_options), 0, 0, false, false, 0.0, (uint64_t)0, SHOAL_F32, SHOAL_CPU \
     }
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_linear_create(const shoal_nn_linear_options *options,
-                                                               shoal_module **module_out);
+                                                               SHOAL_GIVES shoal_module **module_out);
 
 /* An embedding: integer indices [...] -> [..., width]. Parameter: weight [n_rows, width], normal with mean 0 and
    standard deviation std. */
@@ -94,7 +94,7 @@ typedef struct shoal_nn_embedding_options {
         sizeof(shoal_nn_embedding_options), 0, 0, 1.0, (uint64_t)0, SHOAL_F32, SHOAL_CPU \
     }
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_embedding_create(const shoal_nn_embedding_options *options,
-                                                                  shoal_module **module_out);
+                                                                  SHOAL_GIVES shoal_module **module_out);
 
 /* Norms over the last dimension: [..., width] -> [..., width]. Parameters: weight [width], initially 1, and bias
    [width], initially 0; an RMS norm has no bias. */
@@ -111,9 +111,9 @@ typedef struct shoal_nn_norm_options {
         sizeof(shoal_nn_norm_options), 0, 1e-5, false, SHOAL_F32, SHOAL_CPU \
     }
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_layer_norm_create(const shoal_nn_norm_options *options,
-                                                                   shoal_module **module_out);
+                                                                   SHOAL_GIVES shoal_module **module_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_rms_norm_create(const shoal_nn_norm_options *options,
-                                                                 shoal_module **module_out);
+                                                                 SHOAL_GIVES shoal_module **module_out);
 
 /* Transformers ----------------------------------------------------------------------------------------- */
 
@@ -145,12 +145,13 @@ typedef struct shoal_nn_block_options {
         sizeof(shoal_nn_block_options), 0, 0, 0, true, 0.0, 1e-5, 0.02, 0.0, NULL, (uint64_t)0, SHOAL_F32, \
             SHOAL_CPU                                                                                      \
     }
+/* Make a self-attention, an MLP or a block. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_self_attention_create(const shoal_nn_block_options *options,
-                                                                       shoal_module **module_out);
+                                                                       SHOAL_GIVES shoal_module **module_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_mlp_create(const shoal_nn_block_options *options,
-                                                            shoal_module **module_out);
+                                                            SHOAL_GIVES shoal_module **module_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_block_create(const shoal_nn_block_options *options,
-                                                              shoal_module **module_out);
+                                                              SHOAL_GIVES shoal_module **module_out);
 
 /*
  * A GPT like GPT-2. It takes tokens [batch, T], of any integer dtype but u64 and with T at most `context`, and position
@@ -185,9 +186,9 @@ typedef struct shoal_nn_gpt_options {
         sizeof(shoal_nn_gpt_options), 12, 768, 12, 1024, 50257, 0.0, 1e-5, false, (uint64_t)0, SHOAL_F32, \
             SHOAL_CPU                                                                                     \
     }
-/* options NULL: the defaults above, which are the smallest GPT-2 (124 million parameters). */
+/* Makes a GPT. options NULL: the defaults above, which are the smallest GPT-2 (124 million parameters). */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_gpt_create(const shoal_nn_gpt_options *options,
-                                                            shoal_module **module_out);
+                                                            SHOAL_GIVES shoal_module **module_out);
 /*
  * Block number `index` of a GPT, transformer.h.<index>, to make a unit of it with shoal_fully_shard. Borrowed. Leave
  * embeddings, ln_f and the output head together in the unit of the GPT itself, because the head uses the embedding's

@@ -101,6 +101,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgemm(bool transposes_a, bool t
 
 /* Functions of each element ---------------------------------------------------------------------------- */
 
+/* The hyperbolic tangent. */
 SHOAL_API shoal_tensor *shoal_nn_tanh(shoal_tensor *self);
 /* max(x, 0). The gradient at 0 is 0. */
 SHOAL_API shoal_tensor *shoal_nn_relu(shoal_tensor *self);
@@ -108,6 +109,7 @@ SHOAL_API shoal_tensor *shoal_nn_relu(shoal_tensor *self);
 SHOAL_API shoal_tensor *shoal_nn_gelu(shoal_tensor *self);
 /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2: the form of GELU that GPT-2 uses. */
 SHOAL_API shoal_tensor *shoal_nn_gelu_tanh(shoal_tensor *self);
+/* The exponential function. */
 SHOAL_API shoal_tensor *shoal_nn_exp(shoal_tensor *self);
 /* The natural logarithm: -infinity for 0, NaN for negative numbers. */
 SHOAL_API shoal_tensor *shoal_nn_log(shoal_tensor *self);

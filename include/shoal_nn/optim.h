@@ -118,16 +118,12 @@ typedef struct shoal_nn_param_group {
  * SHOAL_ERR_INVALID: a group has no parameters and may_be_empty is false. options NULL: the defaults above. groups may
  * be NULL if n_groups is 0.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create_for(shoal_module *module,
-                                                                const shoal_nn_sgd_options *options,
-                                                                const shoal_nn_param_group *groups,
-                                                                size_t n_groups,
-                                                                shoal_nn_optimizer **optimizer_out);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_for(shoal_module *module,
-                                                                  const shoal_nn_adamw_options *options,
-                                                                  const shoal_nn_param_group *groups,
-                                                                  size_t n_groups,
-                                                                  shoal_nn_optimizer **optimizer_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create_for(
+    shoal_module *module, const shoal_nn_sgd_options *options, const shoal_nn_param_group *groups,
+    size_t n_groups, SHOAL_GIVES shoal_nn_optimizer **optimizer_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_for(
+    shoal_module *module, const shoal_nn_adamw_options *options, const shoal_nn_param_group *groups,
+    size_t n_groups, SHOAL_GIVES shoal_nn_optimizer **optimizer_out);
 
 /*
  * Make an optimizer over a list of tensors, at least one. Steps use their gradients (shoal_grad); so each must be a
@@ -136,24 +132,23 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_for(shoal_module *
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create(shoal_tensor *const *parameters,
                                                             size_t n_parameters,
                                                             const shoal_nn_sgd_options *options,
-                                                            shoal_nn_optimizer **optimizer_out);
+                                                            SHOAL_GIVES shoal_nn_optimizer **optimizer_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create(shoal_tensor *const *parameters,
                                                               size_t n_parameters,
                                                               const shoal_nn_adamw_options *options,
-                                                              shoal_nn_optimizer **optimizer_out);
+                                                              SHOAL_GIVES shoal_nn_optimizer **optimizer_out);
 
 /* Make an optimizer over raw memory, at least one shard. Only counts and dtypes are kept: every step is given the
    addresses of data and gradients. options NULL: the defaults above. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create_raw(const shoal_nn_shard *shards, size_t n_shards,
-                                                                const shoal_nn_sgd_options *options,
-                                                                shoal_nn_optimizer **optimizer_out);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_raw(const shoal_nn_shard *shards,
-                                                                  size_t n_shards,
-                                                                  const shoal_nn_adamw_options *options,
-                                                                  shoal_nn_optimizer **optimizer_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_nn_sgd_create_raw(const shoal_nn_shard *shards, size_t n_shards, const shoal_nn_sgd_options *options,
+                        SHOAL_GIVES shoal_nn_optimizer **optimizer_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_raw(
+    const shoal_nn_shard *shards, size_t n_shards, const shoal_nn_adamw_options *options,
+    SHOAL_GIVES shoal_nn_optimizer **optimizer_out);
 
 /* Frees an optimizer and its moments. NULL is allowed. */
-SHOAL_API void shoal_nn_optimizer_free(shoal_nn_optimizer *optimizer);
+SHOAL_API void shoal_nn_optimizer_free(SHOAL_TAKES shoal_nn_optimizer *optimizer);
 
 /* Stepping --------------------------------------------------------------------------------------------- */
 

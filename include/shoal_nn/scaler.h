@@ -87,9 +87,9 @@ typedef struct shoal_nn_scaler_options {
 
 /* Makes a scaler. options NULL: the defaults above. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_create(const shoal_nn_scaler_options *options,
-                                                               shoal_nn_scaler **scaler_out);
+                                                               SHOAL_GIVES shoal_nn_scaler **scaler_out);
 /* Frees a scaler. NULL is allowed. */
-SHOAL_API void shoal_nn_scaler_free(shoal_nn_scaler *scaler);
+SHOAL_API void shoal_nn_scaler_free(SHOAL_TAKES shoal_nn_scaler *scaler);
 
 /*
  * Multiplies the loss by the scale, in the loss's dtype. Call shoal_backward with the result. The loss should be f32,
@@ -100,23 +100,19 @@ SHOAL_API shoal_tensor *shoal_nn_scaler_scale(shoal_nn_scaler *scaler, shoal_ten
 
 /* Divides all gradients of the optimizer's parameters by the scale, in place, and finds out whether they are finite on
    all ranks. Collective. Call it before gradients are clipped or looked at. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_unscale(shoal_nn_scaler *scaler,
-                                                                shoal_nn_optimizer *optimizer);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_nn_scaler_unscale(shoal_nn_scaler *scaler, shoal_nn_optimizer *optimizer);
 /* Makes the optimizer's step if all gradients are finite, otherwise nothing. Unscales first if that was not done; it is
    collective then. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_step(shoal_nn_scaler *scaler,
-                                                             shoal_nn_optimizer *optimizer);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
+shoal_nn_scaler_step(shoal_nn_scaler *scaler, shoal_nn_optimizer *optimizer);
 
 /* Unscale and step, for an optimizer over raw memory. Gradients are written, although they are `const` in
    shoal_nn_shard. Give both calls the same shards. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_unscale_raw(shoal_nn_scaler *scaler,
-                                                                    shoal_nn_optimizer *optimizer,
-                                                                    const shoal_nn_shard *shards,
-                                                                    size_t n_shards);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_step_raw(shoal_nn_scaler *scaler,
-                                                                 shoal_nn_optimizer *optimizer,
-                                                                 const shoal_nn_shard *shards,
-                                                                 size_t n_shards);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_unscale_raw(
+    shoal_nn_scaler *scaler, shoal_nn_optimizer *optimizer, const shoal_nn_shard *shards, size_t n_shards);
+SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_step_raw(
+    shoal_nn_scaler *scaler, shoal_nn_optimizer *optimizer, const shoal_nn_shard *shards, size_t n_shards);
 
 /* Whether this step of the optimizer is skipped: it was unscaled since the last update, and a gradient was not finite
    on any of the ranks. The same on all ranks. False for NULL. */
@@ -135,6 +131,7 @@ typedef struct shoal_nn_scaler_state {
 } shoal_nn_scaler_state;
 #define SHOAL_NN_SCALER_STATE_INIT SHOAL_SIZED(shoal_nn_scaler_state)
 
+/* Gives the state of a scaler. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_get_state(const shoal_nn_scaler *scaler,
                                                                   shoal_nn_scaler_state *state_out);
 /* Sets scale, n_clean and n_skipped, to the same on all ranks. SHOAL_ERR_STATE: called between an unscale or step and
