@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-# What `make install` puts where: headers, both libraries, the tool, its manual, the documents, the examples, a
-# pkg-config file, a CMake package. All of it finds its parts relative to itself, so that the prefix may be chosen, and moved, after the
+# What `make install` puts where: headers, what bindings read of them, both libraries, the tool, its manual, the
+# documents, the examples, a pkg-config file, a CMake package. All of it finds its parts relative to itself, so that the prefix may be chosen, and moved, after the
 # build.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/include/shoal" "${CMAKE_SOURCE_DIR}/include/shoal_nn"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     FILES_MATCHING PATTERN "*.h")
+install(FILES "${CMAKE_SOURCE_DIR}/include/shoal-api.json" DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal")
 install(TARGETS shoal shoal_nn EXPORT shoal-targets
     LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
     INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")

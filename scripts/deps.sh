@@ -38,6 +38,7 @@ lint       clang-tidy-14    clang-tidy-14
 lint       clang-14         clang-14 <threads.h>
 lint       shellcheck       shellcheck
 lint       perl             perl @File::Find
+lint       perl             perl @JSON::PP
 fuzz       clang-14         clang-14 <threads.h>
 fuzz       libclang-rt-14-dev  clang-14 <threads.h> -fsanitize=fuzzer-no-link,address,undefined
 bench      libopenmpi-dev   mpicc.openmpi <mpi.h>

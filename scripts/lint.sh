@@ -19,6 +19,7 @@ check_layers() {
 check_banned() { scripts/check_banned.pl .; }
 check_words() { scripts/check_words.pl .; }
 check_symbols() { scripts/check_symbols.sh; }
+check_api() { scripts/make_api.pl --check; }
 check_version() { scripts/check_version.sh; }
 check_conformance() { scripts/check_conformance.pl; }
 check_arguments() {
@@ -39,7 +40,7 @@ check_clang() { configure_clang && cmake --build build/clang -j "$(nproc)" >/dev
 failed=()
 checks=("$@")
 if [[ ${#checks[@]} -eq 0 ]]; then
-    checks=(format layers banned words symbols version conformance arguments shell tidy clang)
+    checks=(format layers banned words symbols api version conformance arguments shell tidy clang)
 fi
 for check in "${checks[@]}"; do
     if ! declare -F "check_$check" >/dev/null; then

@@ -147,6 +147,8 @@ for page in shoal shoal-bench shoal-info shoal-opt shoal-run; do
     [[ -s $prefix/share/man/man1/$page.1 ]]
 done
 
+cmp "$SHOAL_TEST_SOURCE_DIR/include/shoal-api.json" "$prefix/share/shoal/shoal-api.json"
+
 echo "documents: all of them, and their links lead somewhere"
 doc=$prefix/share/doc/shoal
 (cd "$SHOAL_TEST_SOURCE_DIR" && ls README.md CHANGELOG.md LICENSE docs/*.md docs/design/*.md examples/*.c examples/*.graph) >documents.txt
