@@ -25,7 +25,9 @@
  *
  * Buffers of the module, running averages for example, are copied from the group's first rank whenever a forward pass
  * begins that a synchronized backward pass can follow; of a call through shoal_recompute that is the first run. Forward
- * passes without gradients or without synchronization do not communicate, nor do modules without buffers.
+ * passes without gradients or without synchronization do not communicate, nor do modules without buffers. In a function
+ * that shoal_recompute runs, gradients are off anyway, so shoal_scope_set_grad(false) makes no difference: to evaluate
+ * a wrapped module there without communication, turn synchronization off (shoal_ddp_set_sync).
  *
  * The model may change between steps, on all ranks alike: parameters may be added (also in new children), replaced,
  * frozen, thawed and tied. The next forward pass that records gradients while synchronization is on wraps the module

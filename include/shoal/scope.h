@@ -76,7 +76,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fail_null(const char *call, const 
 SHOAL_API shoal_tensor *shoal_scope_keep(shoal_tensor *tensor);
 
 /* Turns the recording of gradients on or off, for calls in the innermost scope and in scopes that are opened inside it
-   from now on. Turn it off to evaluate a model. SHOAL_ERR_STATE: no scope is open. */
+   from now on. Turn it off to evaluate a model. In the first run of a function by shoal_recompute it is off already:
+   turning it off there, or back to what it was, changes nothing. SHOAL_ERR_STATE: no scope is open. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_scope_set_grad(bool is_enabled);
 
 /* Whether calls record gradients now. True unless it was turned off, also without a scope. */

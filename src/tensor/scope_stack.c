@@ -138,7 +138,6 @@ shoal_status shoal_scope_set_grad(bool is_enabled)
         return error_set(SHOAL_ERR_STATE, "scope_set_grad: no scope is open on this thread");
     }
     innermost->has_grad = is_enabled;
-    innermost->runs_again = false;
     return SHOAL_OK;
 }
 

@@ -25,7 +25,8 @@ struct scope {
     struct scope_block *blocks; /* arrays given to callers */
     struct op_tracer *tracer;   /* NULL: none; inherited */
     bool has_grad;              /* inherited */
-    bool runs_again; /* gradients are off, but what runs here will run again with gradients on; inherited */
+    /* What runs here will run again with gradients on. Inherited; shoal_scope_set_grad does not change it. */
+    bool runs_again;
     shoal_status status; /* the first error; SHOAL_OK: none */
     char text[ERROR_TEXT_BYTES];
 };

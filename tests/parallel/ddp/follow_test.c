@@ -379,6 +379,80 @@ TEST_RANKS(changes_are_followed_through_recompute, 2)
     }
 }
 
+/* Turns gradients off for a while, as a program does that computes something for a log. */
+static shoal_status call_net_after_off(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                       shoal_tensor **outputs, size_t n_outputs)
+{
+    bool had = shoal_scope_has_grad(); /* false in the first run, true in the second */
+    CHECK_OK(shoal_scope_set_grad(false));
+    CHECK_OK(shoal_scope_set_grad(had));
+    return call_net(context, inputs, n_inputs, outputs, n_outputs);
+}
+
+static shoal_status call_child_after_off(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                                         shoal_tensor **outputs, size_t n_outputs)
+{
+    struct late late = {.net = shoal_module_child_at(module, 0, NULL)};
+    return call_net_after_off(&late, inputs, n_inputs, outputs, n_outputs);
+}
+
+static shoal_status turn_off(void *context, const shoal_forward_call *call)
+{
+    (void)context;
+    (void)call;
+    return shoal_scope_set_grad(false);
+}
+
+/* A module around the wrapped one. A forward function or a hook of it turns gradients off. */
+static shoal_module *put_around(struct late *late, bool has_hook)
+{
+    shoal_module *outer = NULL;
+    const shoal_module_definition definition = {.struct_size = sizeof definition,
+                                                .type = "outer",
+                                                .forward = has_hook ? late_forward : call_child_after_off};
+    const shoal_module_hook_definition hook = {.struct_size = sizeof hook, .pre_forward = turn_off};
+    CHECK_OK(shoal_module_create(&definition, &outer));
+    CHECK_OK(shoal_module_add_child(outer, "net", late->net));
+    if (has_hook) {
+        CHECK_OK(shoal_module_add_hook(outer, &hook, NULL));
+    }
+    return outer;
+}
+
+/* Gradients are off in the first run. Turning them off and back to that does not make it one without gradients. */
+TEST_RANKS(recompute_functions_may_turn_gradients_off_for_a_while, 2)
+{
+    for (int k = 0; k < 3 && !test_has_failed(); k++) {
+        struct late late;
+        REQUIRE(late_open(&late, self, false));
+        CHECK_OK(shoal_module_add_buffer(late.net, "shift", late_tensor(5.0, false)));
+        REQUIRE(late_wrap_ddp(&late, false));
+        struct late around = late;
+        around.net = k == 0 ? shoal_module_ref(late.net) : put_around(&late, k == 2);
+        add_parameter(&late);
+        for (int i = 0; i < 2; i++) {
+            shoal_tensor *loss = NULL;
+            shoal_tensor *shift = shoal_module_buffer(late.net, "shift");
+            shoal_tensor *x = shoal_full((int64_t[]){1}, 1, self->rank + 1.0, SHOAL_F32);
+            CHECK(shoal_copy_(shift, late_tensor(i + 10.0 * (self->rank + 1), false)) != NULL);
+            CHECK_OK(shoal_recompute(k == 0 ? call_net_after_off : call_net, &around, NULL, &x, 1, &loss, 1));
+            check_buffer(&late, i + 10.0);
+            size_t n = 0;
+            shoal_tensor *const *parameters = shoal_module_parameters(late.net, &n);
+            for (size_t j = 0; j < n; j++) {
+                CHECK_OK(shoal_set_grad(parameters[j], NULL));
+            }
+            CHECK_OK(shoal_backward(loss, NULL));
+            late_check_means(&late);
+        }
+        if (test_has_failed()) {
+            test_failed(__FILE__, __LINE__, "variant %d", k);
+        }
+        shoal_module_unref(around.net);
+        late_close(&late);
+    }
+}
+
 /* Where gradients are off around it, the net is only evaluated: ranks may do that by themselves. */
 TEST_RANKS(recompute_without_gradients_sends_nothing, 2)
 {
