@@ -97,6 +97,16 @@ static shoal_status end_requiring(shoal_tensor *tensor)
     return SHOAL_OK;
 }
 
+/* Results of recorded operations have a gradient for good, so a capture does not have to know. */
+static void note_asked(const shoal_tensor *tensor)
+{
+    struct op_tracer *tracer = history_output(tensor) ? NULL : op_capture_running();
+    shoal_status status = tracer ? tracer->capture->note_asked(tracer, (shoal_tensor *)tensor) : SHOAL_OK;
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+}
+
 shoal_status shoal_set_requires_grad(shoal_tensor *tensor, bool is_required)
 {
     if (!tensor) {
@@ -114,17 +124,8 @@ shoal_status shoal_set_requires_grad(shoal_tensor *tensor, bool is_required)
     if (is_required == (tensor->history != NULL)) {
         return SHOAL_OK;
     }
+    note_asked(tensor); /* a captured step depends on what it was before */
     return is_required ? begin_requiring(tensor) : end_requiring(tensor);
-}
-
-/* Results of recorded operations have a gradient for good, so a capture does not have to know. */
-static void note_asked(const shoal_tensor *tensor)
-{
-    struct op_tracer *tracer = history_output(tensor) ? NULL : op_capture_running();
-    shoal_status status = tracer ? tracer->capture->note_asked(tracer, (shoal_tensor *)tensor) : SHOAL_OK;
-    if (status != SHOAL_OK) {
-        (void)scope_fail(status);
-    }
 }
 
 bool shoal_requires_grad(const shoal_tensor *tensor)

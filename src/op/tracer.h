@@ -32,8 +32,8 @@ struct op_capture {
      * reaches, autograd calls this.
      */
     shoal_status (*note_leaf)(struct op_tracer *tracer, shoal_tensor *leaf);
-    /* The step was told whether a tensor requires a gradient, and may depend on that: the graph is valid as long as the
-       answer is the same. */
+    /* The step was told whether a tensor requires a gradient, or will change that now: the graph is valid as long as the
+       tensor is as it was before the first such call. */
     shoal_status (*note_asked)(struct op_tracer *tracer, shoal_tensor *tensor);
     /* Calls from now on belong to that unit of a sharded model; NULL: to none. */
     shoal_status (*set_unit)(struct op_tracer *tracer, const char *unit);

@@ -452,7 +452,11 @@ static void note_states(struct captured *captured)
     for (size_t i = 0; i < captured->n_leaves; i++) {
         captured->leaves[i].hooks = hooks_of_leaf(captured->leaves[i].leaf);
     }
-    captured->looked = changes_latest();
+    for (size_t i = 0; i < captured->n_parts; i++) {
+        captured->parts[i].needs_gradient = captured->parts[i].tensor->history != NULL;
+    }
+    captured->looked = 0;
+    (void)captured_is_current(captured); /* false: the step has frozen or thawed something for good */
 }
 
 static shoal_status run_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs,

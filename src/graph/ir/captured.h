@@ -64,10 +64,12 @@ struct captured {
     struct captured_label *labels; /* in the order of the step */
     size_t n_labels;
     size_t label_capacity;
-    struct captured_part *parts; /* in the storages of bound tensors, such as parameters in a flat buffer */
+    /* In the storages of bound tensors, such as parameters in a flat buffer; as at the end of the capture. */
+    struct captured_part *parts;
     size_t n_parts;
     size_t part_capacity;
-    struct captured_part *asked; /* the step was told whether they require a gradient */
+    /* The step was told whether they require a gradient, or has changed that; as at its begin. */
+    struct captured_part *asked;
     size_t n_asked;
     size_t asked_capacity;
     uint64_t

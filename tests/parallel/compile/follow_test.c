@@ -118,6 +118,96 @@ TEST(a_step_that_asks_whether_a_tensor_requires_a_gradient)
     }
 }
 
+/* A step that freezes a tensor for a while, or for good. */
+struct toggled {
+    shoal_tensor *tensor;
+    bool asks_before;
+    bool asks_between;
+    bool is_used;
+    bool stays_frozen;
+    int n_captures;
+};
+
+static shoal_status run_toggling(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    struct toggled *toggled = context;
+    (void)n_inputs;
+    (void)n_outputs;
+    toggled->n_captures++;
+    bool was_trained = toggled->asks_before && shoal_requires_grad(toggled->tensor);
+    (void)CHECK_OK(shoal_set_requires_grad(toggled->tensor, false));
+    bool is_trained = toggled->asks_between && shoal_requires_grad(toggled->tensor);
+    outputs[0] = shoal_mul_scalar(inputs[0], was_trained ? 3.0 : is_trained ? 5.0 : 2.0);
+    if (toggled->is_used) {
+        outputs[0] = shoal_mul(outputs[0], shoal_sum(toggled->tensor, NULL, 0, false));
+    }
+    (void)CHECK_OK(shoal_set_requires_grad(toggled->tensor, !toggled->stays_frozen));
+    return outputs[0] ? SHOAL_OK : shoal_scope_error();
+}
+
+/* Bits of `variant`: what the step asks and uses, and whether the tensor is a part of another one. */
+static struct toggled make_toggled(int variant)
+{
+    struct toggled toggled = {.tensor = late_tensor(1.0, false),
+                              .asks_before = (variant & 1) != 0,
+                              .asks_between = (variant & 2) != 0,
+                              .is_used = (variant & 4) != 0};
+    if (variant & 8) {
+        toggled.tensor = shoal_detach(shoal_narrow(shoal_full((int64_t[]){2 * LATE_COUNT}, 1, 1.0, SHOAL_F32),
+                                                   0, LATE_COUNT, LATE_COUNT));
+    }
+    (void)CHECK_OK(shoal_set_requires_grad(toggled.tensor, true));
+    return toggled;
+}
+
+static double toggled_factor(const struct toggled *toggled, bool was_trained)
+{
+    return (toggled->asks_before && was_trained ? 3.0 : 2.0) * (toggled->is_used ? LATE_COUNT : 1);
+}
+
+TEST(a_step_that_freezes_a_tensor_for_a_while_is_captured_once)
+{
+    for (int variant = 0; variant < 16 && !test_has_failed(); variant++) {
+        shoal_compiled *compiled = NULL;
+        REQUIRE_OK(shoal_scope_begin());
+        struct toggled toggled = make_toggled(variant);
+        REQUIRE_OK(shoal_compile(NULL, run_toggling, &toggled, 1, NULL, &compiled));
+        for (int i = 0; i < 3; i++) {
+            (void)late_tensor(1.0, true); /* so that the step looks for changes */
+            check_asking(compiled, toggled_factor(&toggled, true));
+        }
+        CHECK_INT(toggled.n_captures, 1);
+        if (test_has_failed()) {
+            test_failed(__FILE__, __LINE__, "variant %d", variant);
+        }
+        shoal_compiled_free(compiled);
+        CHECK_OK(shoal_scope_end());
+    }
+}
+
+/* The next run finds a frozen tensor, as it would without a compiler. */
+TEST(a_step_that_freezes_a_tensor_for_good_is_captured_again)
+{
+    for (int variant = 0; variant < 16 && !test_has_failed(); variant++) {
+        shoal_compiled *compiled = NULL;
+        REQUIRE_OK(shoal_scope_begin());
+        struct toggled toggled = make_toggled(variant);
+        toggled.stays_frozen = true;
+        REQUIRE_OK(shoal_compile(NULL, run_toggling, &toggled, 1, NULL, &compiled));
+        for (int i = 0; i < 4; i++) {
+            check_asking(compiled, toggled_factor(&toggled, i == 0));
+            CHECK(!shoal_requires_grad(toggled.tensor));
+        }
+        CHECK_INT(toggled.n_captures, 2);
+        if (test_has_failed()) {
+            test_failed(__FILE__, __LINE__, "variant %d", variant);
+        }
+        shoal_compiled_free(compiled);
+        CHECK_OK(shoal_scope_end());
+    }
+}
+
 /* One rank alone ------------------------------------------------------------------------------------------ */
 
 /* The step has two lanes, of buffers and of gradients. A rank that compares its plan alone learns on the first one that
