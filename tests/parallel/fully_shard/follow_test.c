@@ -3,7 +3,9 @@
  * FSDP and ZeRO refuse parameters that come after their module was sharded: their gradients would stay on each rank.
  * Freezing and thawing shards between steps is followed.
  */
+#include "fixtures/fsdp_handles.h"
 #include "fixtures/late_net.h"
+#include "shoal/mesh.h"
 
 typedef void (*changer)(struct late *late);
 
@@ -220,5 +222,56 @@ TEST_RANKS(a_parameter_cannot_be_frozen_while_its_gradient_is_reduced, 2)
         }
         test_barrier(self); /* a rank that leaves would be another reason */
         late_close(&late);
+    }
+}
+
+/* Replicas ----------------------------------------------------------------------------------------------- */
+
+/* Gradients wait for the replicas when the ranks of `mask` freeze a parameter. The next call is a step or
+   shoal_fsdp_synchronize. Dropping the gradients is fine if all ranks do it; an error is fine if all get one. */
+static void freeze_waiting(struct rank *self, int mask, bool steps)
+{
+    struct late late;
+    shoal_mesh *mesh = NULL;
+    REQUIRE(late_open(&late, self, false));
+    CHECK_OK(shoal_mesh_create(late.world, "cpu", NULL, (const int[]){2, 1}, 2, (const char *[]){"r", "s"},
+                               &mesh));
+    const shoal_fully_shard_options options = {.struct_size = sizeof options, .mesh = mesh};
+    CHECK_OK(shoal_fully_shard(late.layer, &options));
+    CHECK_OK(shoal_fully_shard(late.net, &options));
+    CHECK_OK(late_step(&late));
+    CHECK_OK(shoal_fsdp_set_all_reduce(shoal_fully_shard_unit(late.net, true), false));
+    CHECK_OK(late_step(&late));
+    shoal_tensor *shard = shoal_module_parameter(late.net, "layer.w");
+    bool is_mine = (mask >> self->rank) & 1;
+    if (is_mine) {
+        CHECK_OK(shoal_set_requires_grad(shard, false));
+    }
+    CHECK_OK(shoal_fsdp_set_all_reduce(shoal_fully_shard_unit(late.net, true), true));
+    shoal_status status = steps ? late_step(&late) : shoal_fsdp_synchronize(fsdp_of_module(late.net));
+    if (steps && is_mine) {
+        CHECK_STATUS(status, SHOAL_ERR_STATE);
+        CHECK_ERROR_TEXT("parameter layer.w was frozen while a gradient of it waits to be reduced");
+    } else if (mask == 3) {
+        CHECK_OK(status);
+        CHECK(!shoal_grad(shard));
+    } else {
+        CHECK(status == SHOAL_ERR_STATE || status == SHOAL_ERR_MISMATCH || status == SHOAL_ERR_PEER);
+        CHECK_ERROR_TEXT("layer.w");
+    }
+    if (test_has_failed()) {
+        test_failed(__FILE__, __LINE__, "rank %d, ranks %d, %s: %s, %s", self->rank, mask,
+                    steps ? "a step" : "synchronize", shoal_status_name(status), shoal_error_text());
+    }
+    test_barrier(self); /* a rank that leaves would be another reason */
+    shoal_mesh_free(mesh);
+    late_close(&late);
+}
+
+TEST_RANKS(freezing_while_gradients_wait_for_the_replicas, 2)
+{
+    for (int mask = 1; mask <= 3 && !test_has_failed(); mask++) {
+        freeze_waiting(self, mask, false);
+        freeze_waiting(self, mask, true);
     }
 }

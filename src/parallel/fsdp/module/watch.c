@@ -11,6 +11,7 @@
 #include "base/try.h"
 #include "module/module.h"
 #include "op/operand.h"
+#include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/reduce/grads.h"
 #include "parallel/fsdp/engine/state/memory.h"
@@ -55,22 +56,33 @@ static shoal_status check_frozen(const struct fsdp_unit *unit, const struct fsdp
 {
     bool is_in_buffer = unit->config.sharded == SHOAL_SHARDED_STATE && unit->grads.has_accumulated &&
                         param->is_reduced && param->has_whole;
-    if ((!shoal_grad(tensors->full) && !is_in_buffer) || shoal_requires_grad(tensors->sharded)) {
+    bool is_pending = is_in_buffer || (unit->grads.has_partial && param->is_partial);
+    if ((!shoal_grad(tensors->full) && !is_pending) || shoal_requires_grad(tensors->sharded)) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_STATE,
                      "parameter %s was frozen while a gradient of it waits to be reduced: reduce first "
-                     "(shoal_fsdp_set_sync, shoal_fsdp_synchronize), or give it up (shoal_fsdp_zero_grad)",
-                     param->name);
+                     "(%s, shoal_fsdp_synchronize), or give it up (shoal_fsdp_zero_grad)",
+                     param->name,
+                     unit->grads.has_partial ? "shoal_fsdp_set_all_reduce" : "shoal_fsdp_set_sync");
+}
+
+/* The other ranks are told: their parameter may not be frozen. */
+static shoal_status check_all_frozen(const struct fsdp_unit *unit)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    shoal_status status = SHOAL_OK;
+    for (size_t i = 0; i < wrapper->n_tensors && status == SHOAL_OK; i++) {
+        status = check_frozen(unit, &wrapper->tensors[i], &unit->params[i]);
+    }
+    return status == SHOAL_OK ? SHOAL_OK : fsdp_mark_failure(unit, status);
 }
 
 /* Waits for writes to shards that are still in flight. */
 static shoal_status before_gather(struct fsdp_unit *unit)
 {
     const struct fsdp_wrapper *wrapper = unit->owner;
-    for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        TRY(check_frozen(unit, &wrapper->tensors[i], &unit->params[i]));
-    }
+    TRY(check_all_frozen(unit));
     for (size_t i = 0; unit->state == FSDP_SHARDED && i < wrapper->n_tensors; i++) {
         TRY(tensor_wait_readable(wrapper->tensors[i].sharded));
         wrapper->tensors[i].gathered = shoal_tensor_version(wrapper->tensors[i].sharded);
@@ -135,8 +147,8 @@ static shoal_status follow_freezing(const struct fsdp_tensors *tensors, const st
 
 shoal_status fsdp_wrapper_follow_freezing(const struct fsdp_wrapper *wrapper)
 {
+    TRY(check_all_frozen(wrapper->unit));
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        TRY(check_frozen(wrapper->unit, &wrapper->tensors[i], &wrapper->unit->params[i]));
         TRY(follow_freezing(&wrapper->tensors[i], &wrapper->unit->params[i]));
     }
     return SHOAL_OK;
@@ -145,9 +157,7 @@ shoal_status fsdp_wrapper_follow_freezing(const struct fsdp_wrapper *wrapper)
 static shoal_status bind_full(struct fsdp_unit *unit)
 {
     struct fsdp_wrapper *wrapper = unit->owner;
-    for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        TRY(check_frozen(unit, &wrapper->tensors[i], &unit->params[i])); /* again: the gather took time */
-    }
+    TRY(check_all_frozen(unit)); /* again: the gather took time */
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         struct fsdp_tensors *tensors = &wrapper->tensors[i];
         const struct fsdp_param *param = &unit->params[i];

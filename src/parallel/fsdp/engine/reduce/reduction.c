@@ -343,7 +343,6 @@ shoal_status fsdp_unit_reduce_partial(struct fsdp_unit *unit)
 {
     for (size_t i = 0; i < unit->n_params; i++) {
         unit->params[i].is_reduced = unit->params[i].is_partial;
-        unit->params[i].is_dropped = false;
     }
     TRY(fsdp_unit_take_buffer(unit));
     TRY(end_scatters(unit->context, (size_t)unit->context->config.max_reduces - 1));
