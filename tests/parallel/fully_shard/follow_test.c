@@ -225,6 +225,38 @@ TEST_RANKS(a_parameter_cannot_be_frozen_while_its_gradient_is_reduced, 2)
     }
 }
 
+static shoal_status thaw_other(void *context, shoal_tensor *leaf)
+{
+    (void)leaf;
+    return shoal_set_requires_grad(context, true);
+}
+
+/* All ranks freeze "v" between forward and backward pass, so its gradient is dropped. A hook of one rank on the gradient
+   of "w", of the same unit, thaws it: that must not bring this rank a gradient which the others do not have. */
+TEST_RANKS(a_gradient_that_is_dropped_does_not_come_back, 2)
+{
+    for (int k = 0; k < 3 && !test_has_failed(); k++) {
+        struct between between = {.path = "v", .mask = 3};
+        REQUIRE(late_open(&between.late, self, false));
+        CHECK_OK(shoal_module_add_parameter(between.late.net, "v", late_tensor(1.0, true)));
+        REQUIRE(late_shard(&between.late, (shoal_sharded)k));
+        CHECK_OK(late_step(&between.late));
+        shoal_tensor *shard = shoal_module_parameter(between.late.net, "v");
+        CHECK_OK(shoal_set_grad(shard, NULL));
+        if (self->rank == 0) {
+            CHECK_OK(
+                shoal_on_accumulated(shoal_module_parameter(between.late.net, "w"), thaw_other, shard, NULL));
+        }
+        CHECK_OK(step_between(&between));
+        CHECK(!shoal_grad(shard));
+        if (test_has_failed()) {
+            test_failed(__FILE__, __LINE__, "rank %d, variant %d", self->rank, k);
+        }
+        test_barrier(self);
+        late_close(&between.late);
+    }
+}
+
 /* Replicas ----------------------------------------------------------------------------------------------- */
 
 /* Gradients wait for the replicas when the ranks of `mask` freeze a parameter. The next call is a step or

@@ -499,11 +499,12 @@ static shoal_status show_grad(struct fsdp_tensors *tensors)
 static shoal_status land_param(struct fsdp_tensors *tensors, struct fsdp_param *param)
 {
     struct leaf *leaf = leaf_of(tensors->sharded);
+    if (param->is_dropped) {
+        return SHOAL_OK; /* also if a hook has thawed it since: ranks have agreed that it gets none */
+    }
     if (!leaf) {
-        return param->is_dropped
-                   ? SHOAL_OK
-                   : error_set(SHOAL_ERR_STATE, "parameter %s was frozen while its gradient was reduced",
-                               param->name);
+        return error_set(SHOAL_ERR_STATE, "parameter %s was frozen while its gradient was reduced",
+                         param->name);
     }
     if (!tensors->shard_grad) {
         TRY(make_grad(tensors, param));
