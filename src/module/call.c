@@ -18,10 +18,10 @@
 #include "base/label.h"
 #include "base/trace.h"
 #include "base/try.h"
+#include "module/guard.h"
 #include "module/hook_list.h"
 #include "module/module.h"
 #include "module/walk.h"
-#include "module/watch.h"
 #include "shoal/autograd.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
@@ -80,7 +80,7 @@ static shoal_status hand_over(const shoal_forward_call *call, shoal_tensor **out
 static shoal_status run_parts(const shoal_forward_call *call, const struct callee *callee,
                               uint64_t n_hooks_ever, shoal_tensor **outputs_out)
 {
-    TRY(module_watch_call(call));
+    TRY(module_guard_call(call));
     TRY(module_run_hooks(call->module, PRE_FORWARD, n_hooks_ever, call));
     TRY(run_forward(call, callee->function));
     TRY(check_outputs(call));

@@ -6,9 +6,9 @@
 #include "base/refcount.h"
 #include "base/struct_size.h"
 #include "base/try.h"
+#include "module/guard.h"
 #include "module/hook_list.h"
 #include "module/module.h"
-#include "module/watch.h"
 
 static shoal_status read_definition(const shoal_module_definition *given, shoal_module_definition *known)
 {
@@ -81,7 +81,7 @@ void shoal_module_unref(shoal_module *module)
         /* Functions of hooks and extras run first: they may still use what the module holds. */
         module_hooks_clear(module);
         module_clear_extras(module);
-        module_watch_clear(module);
+        module_guard_clear(module);
         if (module->definition.destroy) {
             module->definition.destroy(module->definition.context);
         }

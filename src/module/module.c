@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "module/guard.h"
 #include "module/walk.h"
-#include "module/watch.h"
 #include "shoal/autograd.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
@@ -205,7 +205,7 @@ static shoal_status add_slot(shoal_module *module, enum slot_kind kind, const ch
     if (!copy) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = child ? module_watch_child(module, child) : SHOAL_OK;
+    shoal_status status = child ? module_guard_child(module, child) : SHOAL_OK;
     if (status != SHOAL_OK) {
         mem_free(copy);
         return status;

@@ -6,7 +6,7 @@
  *   life.c    making and ending one     module.c  slots, paths          walk.c   every slot of a tree, in order
  *   call.c    one call in its scope     hooks.c   hooks around calls    apply.c  replacing tensors
  *   extra.c   values of others          hook_list.c  when hooks may go
- *   watch.c, watch_tree.c  who is asked before calls of a tree, also of modules that come later
+ *   guard.c, guard_tree.c  who is asked before calls of a tree, also of modules that come later
  *   version.c how wrappers and captured steps notice that a module has changed
  */
 #ifndef MODULE_MODULE_H
@@ -59,7 +59,10 @@ struct shoal_module {
     uint64_t n_hooks_ever;  /* numbers hooks: a call runs only those that were there when it began */
     bool has_removed_hooks; /* some in the list are marked and wait for calls to end */
 
-    struct module_watch *watch; /* one reference; NULL: none */
+    struct module_guard *
+        *guards; /* of the trees that it is in or was in, the oldest first; one reference each */
+    size_t n_guards;
+    size_t guards_capacity;
 
     struct module_extra *extras;
     size_t n_extras;
@@ -104,16 +107,17 @@ void module_note_read(const shoal_module *module);
 /* For a module that is being freed: its last version holds. */
 void module_end_version(shoal_module *module);
 
-/* Watches (watch.c, watch_tree.c) ---------------------------------------------------------------------- */
+/* Guards (guard.c, guard_tree.c) ----------------------------------------------------------------------- */
 
-struct module_watch;
+struct module_guard;
 
-/* From now on `function` is called before the hooks of each module of the tree, also of modules that are added to the
-   tree later. If it fails, the call fails. A module that is in two trees belongs to the first one. */
-shoal_status module_watch_tree(shoal_module *root, shoal_module_hook_function function, void *context,
-                               struct module_watch **watch_out);
-/* Frees the watch: the function is not called any more. NULL is allowed. */
-void module_watch_end(struct module_watch *watch);
+/* From now on `function` is called before the hooks of each call of a module of the tree, also of modules that are added
+   to the tree later. If it fails, the call fails. For a module that is in several trees, only the oldest guard that has
+   not ended is asked. */
+shoal_status module_guard_tree(shoal_module *root, shoal_module_hook_function function, void *context,
+                               struct module_guard **guard_out);
+/* Frees the guard: the function is not called any more. NULL is allowed. */
+void module_guard_end(struct module_guard *guard);
 
 /* Hooks (hooks.c) -------------------------------------------------------------------------------------- */
 

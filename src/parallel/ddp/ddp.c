@@ -65,8 +65,8 @@ static void leave_module(struct ddp *ddp)
     ddp->module = NULL;
     ddp->forward_hook = NULL;
     shoal_module_hook_remove(hook);
-    module_watch_end(ddp->watch);
-    ddp->watch = NULL;
+    module_guard_end(ddp->guard);
+    ddp->guard = NULL;
     while (ddp->inner.n_modules > 0) {
         shoal_module *inner = ddp->inner.modules[--ddp->inner.n_modules];
         claim_uncover(inner, CLAIMANT_DDP);

@@ -36,7 +36,7 @@
 #include "shoal/window.h"
 
 struct ddp_capture;  /* capture.c */
-struct module_watch; /* module/module.h */
+struct module_guard; /* module/module.h */
 struct op_dependence;
 struct ddp_order; /* order.h */
 struct fence;     /* tensor/storage.h */
@@ -127,9 +127,10 @@ struct ddp {
     shoal_module *module; /* NULL: it was freed, and recorded forward passes keep this struct */
     size_t n_records;     /* hooks of recorded forward passes, and of a running backward pass */
     shoal_module_hook *forward_hook;
-    struct module_watch *watch; /* of the tree; NULL: not yet, or the module was freed */
+    struct module_guard *guard; /* of the tree; NULL: not yet, or the module was freed */
     bool wants_sync;            /* whether the next backward pass reduces */
-    bool wanted_sync; /* wants_sync at the last forward pass; false if no gradients are recorded for that */
+    /* wants_sync at the last forward pass; false if that is recorded neither now nor when it runs again. */
+    bool wanted_sync;
     struct ddp_param *params;
     size_t n_params;
     size_t params_capacity;

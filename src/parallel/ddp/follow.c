@@ -328,7 +328,7 @@ static shoal_status before_inner(void *context, const shoal_forward_call *call)
     return ddp_follow(ddp);
 }
 
-shoal_status ddp_watch(struct ddp *ddp)
+shoal_status ddp_guard(struct ddp *ddp)
 {
-    return module_watch_tree(ddp->module, before_inner, ddp, &ddp->watch);
+    return module_guard_tree(ddp->module, before_inner, ddp, &ddp->guard);
 }

@@ -23,6 +23,6 @@ shoal_status ddp_follow(struct ddp *ddp);
 
 /* Has changes followed before calls of modules inside, too, also of those that are added later: a program may call them
    by themselves. */
-shoal_status ddp_watch(struct ddp *ddp);
+shoal_status ddp_guard(struct ddp *ddp);
 
 #endif

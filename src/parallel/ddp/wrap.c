@@ -40,7 +40,7 @@ static shoal_status hang_up(struct ddp *ddp)
     for (size_t i = 0; i < ddp->inner.n_modules; i++) {
         TRY(claim_cover(ddp->inner.modules[i], CLAIMANT_DDP, ddp));
     }
-    TRY(ddp_watch(ddp));
+    TRY(ddp_guard(ddp));
     TRY(ddp_hook_forward(ddp));
     return claim_take(ddp->module, CLAIMANT_DDP, ddp, ddp_release_claim);
 }

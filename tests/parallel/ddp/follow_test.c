@@ -147,6 +147,37 @@ TEST_RANKS(a_child_that_is_added_and_called_by_itself, 2)
     }
 }
 
+/* A child may come from another wrapped tree that is freed later. */
+TEST_RANKS(a_child_that_was_in_another_wrapped_tree, 2)
+{
+    for (int k = 0; k < 2 && !test_has_failed(); k++) {
+        struct late late;
+        struct late other;
+        REQUIRE(late_open(&late, self, false));
+        other = late;
+        other.net = late_module("other");
+        CHECK_OK(shoal_module_add_parameter(other.net, "w", late_tensor(1.0, true)));
+        shoal_module *shared = late_add_layer(other.net, "shared");
+        REQUIRE(late_wrap_ddp(&other, false));
+        REQUIRE(late_wrap_ddp(&late, true));
+        CHECK_OK(shoal_module_add_child(late.net, "shared", shared));
+        CHECK_OK(late_step(&other)); /* the first tree is the one that is asked, as long as it lives */
+        late_check_means(&other);
+        shoal_module_unref(other.net);
+        struct late part = late;
+        part.net = shared;
+        if (k == 1) {
+            late_add_layer(shared, "later");
+        }
+        for (int i = 0; i < 2 && CHECK_OK(late_step(&part)); i++) {
+            late_check_means(&part);
+        }
+        CHECK_OK(late_step(&late));
+        late_check_means(&late);
+        late_close(&late);
+    }
+}
+
 /* One tensor in two places gets one gradient, the sum. */
 TEST_RANKS(parameters_that_are_tied_later, 2)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Every allocation of building, walking, replacing and calling may fail: the status says so and nothing is lost. */
 #include "base/try.h"
+#include "module/module.h"
 #include "unit/module/fixture.h"
 
 static char key;
@@ -175,4 +176,68 @@ TEST(errors_without_memory_keep_their_text)
     }
     shoal_module_unref(net);
     CHECK_OK(shoal_scope_end());
+}
+
+/* A tree that has a guard, and a tree of several modules that is added to it. */
+struct guarded {
+    shoal_module *child;
+    shoal_tensor *weight;
+    int n_asked;
+};
+
+static shoal_status count_call(void *context, const shoal_forward_call *call)
+{
+    struct guarded *guarded = context;
+    (void)call;
+    guarded->n_asked++;
+    return SHOAL_OK;
+}
+
+static int count_asked(struct guarded *guarded)
+{
+    guarded->n_asked = 0;
+    CHECK_OK(shoal_scope_begin());
+    for (int i = 0; i < 2; i++) {
+        shoal_module *layer = shoal_module_child(guarded->child, i == 0 ? "layers.0" : "layers.1");
+        CHECK(shoal_module_call_one(layer, guarded->weight) != NULL);
+    }
+    CHECK_OK(shoal_scope_end());
+    return guarded->n_asked;
+}
+
+/* Modules that could not be added are not asked for. */
+static shoal_status add_guarded(void *context)
+{
+    struct guarded *guarded = context;
+    struct module_guard *guard = NULL;
+    shoal_module *root = NULL;
+    TRY(create("wide", wide_forward, 10, &root));
+    shoal_status status = module_guard_tree(root, count_call, guarded, &guard);
+    if (status == SHOAL_OK) {
+        status = shoal_module_add_child(root, "late", guarded->child);
+    }
+    test_fail_allocation(0, false);
+    CHECK_INT(count_asked(guarded), status == SHOAL_OK ? 2 : 0);
+    shoal_module_unref(root);
+    module_guard_end(guard);
+    CHECK_INT(count_asked(guarded), 0);
+    return status;
+}
+
+TEST(a_child_that_cannot_be_added_gets_no_guard)
+{
+    struct guarded guarded = {.n_asked = 0};
+    REQUIRE_OK(shoal_scope_begin());
+    guarded.weight = shoal_tensor_ref(shoal_full((int64_t[]){2}, 1, 2, SHOAL_F64));
+    CHECK_OK(shoal_scope_end());
+    REQUIRE_OK(create("wide", wide_forward, 10, &guarded.child));
+    REQUIRE_OK(fill(guarded.child, guarded.weight));
+    shoal_status status = SHOAL_ERR_NO_MEMORY;
+    for (size_t i = 1; status == SHOAL_ERR_NO_MEMORY; i++) {
+        test_fail_allocation(i, false);
+        status = add_guarded(&guarded);
+    }
+    CHECK_OK(status);
+    shoal_module_unref(guarded.child);
+    shoal_tensor_unref(guarded.weight);
 }
