@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls for a module that is wrapped: settings, clipping, and starting over. */
-#include "base/changes.h"
 #include "base/error.h"
 #include "base/try.h"
 #include "parallel/claim.h"
 #include "parallel/clip.h"
 #include "parallel/ddp/backward.h"
 #include "parallel/ddp/block.h"
+#include "parallel/ddp/collect.h"
 #include "parallel/ddp/purpose.h"
 #include "shoal/autograd.h"
 #include "shoal/ddp.h"
@@ -96,7 +96,7 @@ static shoal_status check_wrapped(void *context, const shoal_module_entry *entry
 }
 
 /* For a walk that only checks whether all gradients can be clipped, before the first one is changed. */
-static shoal_status look(void *context, shoal_dtype dtype, void *data, size_t count)
+static shoal_status visit_nothing(void *context, shoal_dtype dtype, void *data, size_t count)
 {
     (void)context;
     (void)dtype;
@@ -107,11 +107,12 @@ static shoal_status look(void *context, shoal_dtype dtype, void *data, size_t co
 
 static shoal_status check_clippable(struct ddp *ddp)
 {
-    TRY(walk(ddp, false, look, NULL));
-    return ddp->looked == changes_latest()
-               ? SHOAL_OK
-               : shoal_module_walk(ddp->module, SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS, check_wrapped,
-                                   ddp);
+    bool has_same;
+    TRY(walk(ddp, false, visit_nothing, NULL));
+    TRY(ddp_has_same_params(ddp, &has_same));
+    return has_same ? SHOAL_OK
+                    : shoal_module_walk(ddp->module, SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS,
+                                        check_wrapped, ddp);
 }
 
 /* Collective. Ranks compare their arguments, and whether all of them can clip. */

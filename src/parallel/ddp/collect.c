@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/changes.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/mem.h"
@@ -234,6 +235,16 @@ shoal_status ddp_look(const struct ddp *ddp, struct ddp_look *look_out)
     *look_out = looking.look;
     look_out->has_same_params = looking.look.has_same_params && looking.n_params == ddp->n_params &&
                                 looking.n_frozen == ddp->n_frozen;
+    return SHOAL_OK;
+}
+
+shoal_status ddp_has_same_params(const struct ddp *ddp, bool *has_same_out)
+{
+    struct ddp_look look = {.has_same_params = true};
+    if (ddp->looked != changes_latest()) {
+        TRY(ddp_look(ddp, &look));
+    }
+    *has_same_out = look.has_same_params;
     return SHOAL_OK;
 }
 

@@ -40,5 +40,8 @@ struct ddp_look {
     uint64_t buffers;     /* a hash of buffers that are sent; ranks compare it. Only if has_same_params */
 };
 shoal_status ddp_look(const struct ddp *ddp, struct ddp_look *look_out);
+/* Only has_same_params of it. Its cost is that of a walk, or of a comparison if nothing has changed anywhere: ask this
+   before each parameter of a tree is searched for in the lists. */
+shoal_status ddp_has_same_params(const struct ddp *ddp, bool *has_same_out);
 
 #endif

@@ -8,13 +8,14 @@
  *     block       the lane and the memory that gradients live in, and replacing both after a failure
  *     ddp         the struct, and how long it lives
  *     purpose     what ranks compare of all these calls
+ *     collect     which parameters are wrapped, and whether the tree still has these
  *     reached     looks for parameters that get gradients and are not wrapped
  *     reduction   the reduction of buckets, and the end of a module's backward pass
  *     pass        the end of a backward pass that has reached several modules
  *     backward    the beginning of a backward pass, and the hooks on leaves
  *     buffers     buffers become those of the first rank before a forward pass
  *     capture     all of these in a capture, as functional collectives
- *     collect, agree, values which parameters are wrapped, whether ranks have the same ones, and their first values
+ *     agree, values   whether ranks have the same parameters, and their first values
  *     follow      wraps a tree again that has other parameters now
  *     forward     the hooks on the module
  *     wrap        the wrapping

@@ -3,9 +3,10 @@
 
 #include "autograd/backward.h"
 #include "autograd/leaf.h"
-#include "base/changes.h"
 #include "base/error.h"
+#include "base/try.h"
 #include "parallel/claim.h"
+#include "parallel/ddp/collect.h"
 
 static shoal_status check_param(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
@@ -29,8 +30,11 @@ static shoal_status check_param(void *context, const shoal_module_entry *entry, 
 
 shoal_status ddp_check_reached(struct ddp *ddp)
 {
-    if (!ddp->module || ddp->looked == changes_latest()) {
-        return SHOAL_OK;
+    bool has_same = true;
+    if (ddp->module) {
+        TRY(ddp_has_same_params(ddp, &has_same));
     }
-    return shoal_module_walk(ddp->module, SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS, check_param, ddp);
+    return has_same
+               ? SHOAL_OK
+               : shoal_module_walk(ddp->module, SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS, check_param, ddp);
 }
