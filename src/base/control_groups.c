@@ -59,18 +59,22 @@ static void walk_up(struct span tree, struct span path, control_groups_visitor v
     }
 }
 
-/* A list of several controllers may be mounted under the names of all, of one, or both ways. */
+/*
+ * Groups of version 2 are mounted at the root, those of version 1 under the name of their controller, and a list of
+ * several controllers under the names of all, of one, or both ways. A container may have mounted them otherwise than the
+ * line says, so the other places are tried, too.
+ */
 static void walk_line(struct span list, struct span path, const char *controller,
                       control_groups_visitor visit, void *context)
 {
     struct span one = {.chars = controller, .length = strlen(controller)};
-    if (list.length == 0) {
-        walk_up(list, path, visit, context);
-    } else if (is_in_list(list, controller)) {
+    struct span none = {.chars = "", .length = 0};
+    if (list.length == 0 || is_in_list(list, controller)) {
         walk_up(one, path, visit, context);
-        if (list.length != one.length) {
+        if (list.length > 0 && list.length != one.length) {
             walk_up(list, path, visit, context);
         }
+        walk_up(none, path, visit, context);
     }
 }
 

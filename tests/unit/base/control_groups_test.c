@@ -27,28 +27,34 @@ static void check(const char *text, const char *controller, const char *wanted)
     (void)CHECK_STRING(seen.directories, wanted);
 }
 
+/* The tree of a controller is tried, too: a container may have mounted that. */
 TEST(version_two_has_one_tree)
 {
-    check("0::/a/b\n", "cpu", "/sys/fs/cgroup/a/b /sys/fs/cgroup/a /sys/fs/cgroup ");
-    check("0::/a/b\n", "memory", "/sys/fs/cgroup/a/b /sys/fs/cgroup/a /sys/fs/cgroup ");
-    check("0::/", "memory", "/sys/fs/cgroup ");
-    check("0::/a/\n", "memory", "/sys/fs/cgroup/a /sys/fs/cgroup ");
+    check("0::/a/b\n", "cpu",
+          "/sys/fs/cgroup/cpu/a/b /sys/fs/cgroup/cpu/a /sys/fs/cgroup/cpu "
+          "/sys/fs/cgroup/a/b /sys/fs/cgroup/a /sys/fs/cgroup ");
+    check("0::/", "memory", "/sys/fs/cgroup/memory /sys/fs/cgroup ");
+    check("0::/a/\n", "memory",
+          "/sys/fs/cgroup/memory/a /sys/fs/cgroup/memory /sys/fs/cgroup/a /sys/fs/cgroup ");
 }
 
+/* And here the tree of version 2. */
 TEST(version_one_has_a_tree_for_each_controller)
 {
     static const char text[] = "9:name=systemd:/\n4:memory:/m\n3:cpuset:/s\n2:cpu,cpuacct:/c\n";
-    check(text, "memory", "/sys/fs/cgroup/memory/m /sys/fs/cgroup/memory ");
+    check(text, "memory", "/sys/fs/cgroup/memory/m /sys/fs/cgroup/memory /sys/fs/cgroup/m /sys/fs/cgroup ");
     check(text, "cpu",
           "/sys/fs/cgroup/cpu/c /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct/c "
-          "/sys/fs/cgroup/cpu,cpuacct ");
-    check(text, "cpuset", "/sys/fs/cgroup/cpuset/s /sys/fs/cgroup/cpuset ");
+          "/sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup/c /sys/fs/cgroup ");
+    check(text, "cpuset", "/sys/fs/cgroup/cpuset/s /sys/fs/cgroup/cpuset /sys/fs/cgroup/s /sys/fs/cgroup ");
     check(text, "pids", "");
 }
 
 TEST(both_versions_at_once)
 {
-    check("1:cpu:/c\n0::/\n", "cpu", "/sys/fs/cgroup/cpu/c /sys/fs/cgroup/cpu /sys/fs/cgroup ");
+    check("1:cpu:/c\n0::/\n", "cpu",
+          "/sys/fs/cgroup/cpu/c /sys/fs/cgroup/cpu /sys/fs/cgroup/c /sys/fs/cgroup "
+          "/sys/fs/cgroup/cpu /sys/fs/cgroup ");
 }
 
 TEST(what_is_no_list_of_groups)
