@@ -196,14 +196,17 @@ static shoal_status wait_for_all(shoal_work *work, shoal_group *const *lanes, si
     return shoal_work_wait(work, -1);
 }
 
-/* Keeps the thread's error text. */
+/* A call on the lane of the order has failed. If ranks differ, `lanes` fail, too. Keeps the thread's error text. */
 static shoal_status note_failure(struct ddp_order *order, uint32_t generation, shoal_group *lane,
-                                 shoal_status status)
+                                 shoal_group *const *lanes, size_t n_lanes, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     if (group_failure(lane) != SHOAL_OK && group_failure(order->group) == SHOAL_OK) {
         lose(order, generation, lane, status, text);
+    }
+    if (status == SHOAL_ERR_MISMATCH) {
+        poison_lanes(lanes, n_lanes, status, text);
     }
     return error_set(status, "%s", text);
 }
@@ -223,14 +226,7 @@ shoal_status ddp_order_compare(struct ddp_order *order, const struct purpose *pu
     if (status == SHOAL_OK) {
         return SHOAL_OK;
     }
-    (void)note_failure(order, generation, lane, status);
-    if (status == SHOAL_ERR_MISMATCH) {
-        char text[ERROR_TEXT_BYTES];
-        (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-        poison_lanes(lanes, n_lanes, status, text);
-        (void)error_set(status, "%s", text);
-    }
-    return status;
+    return note_failure(order, generation, lane, lanes, n_lanes, status);
 }
 
 shoal_status ddp_order_find_lowest(struct ddp_order *order, const struct purpose *purpose, int64_t *number)
@@ -244,5 +240,5 @@ shoal_status ddp_order_find_lowest(struct ddp_order *order, const struct purpose
                               .purpose = purpose};
     TRY(open_lane(order, generation, &lane));
     shoal_status status = collectives_run(lane, &call);
-    return status == SHOAL_OK ? SHOAL_OK : note_failure(order, generation, lane, status);
+    return status == SHOAL_OK ? SHOAL_OK : note_failure(order, generation, lane, NULL, 0, status);
 }

@@ -38,7 +38,7 @@ uint32_t ddp_order_generation(const struct ddp_order *order);
  */
 shoal_status ddp_order_compare(struct ddp_order *order, const struct purpose *purpose,
                                shoal_group *const *lanes, size_t n_lanes);
-/* Collective, after ddp_order_compare for the same purpose: `number` becomes the lowest of all ranks. */
+/* Collective. The same without `lanes`, and `number` becomes the lowest of all ranks. */
 shoal_status ddp_order_find_lowest(struct ddp_order *order, const struct purpose *purpose, int64_t *number);
 
 /* Why that generation of the shared lane has failed; SHOAL_OK if it has not. */

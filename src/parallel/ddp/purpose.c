@@ -90,8 +90,7 @@ shoal_status ddp_compare_ready(const struct ddp *ddp, const struct purpose *purp
     char text[ERROR_TEXT_BYTES];
     int64_t lowest = mine;
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    TRY(ddp_compare(ddp, purpose));
-    if (ddp->world) {
+    if (ddp->world) { /* the all-reduce has the purpose, so ranks compare that, too */
         TRY(ddp_order_find_lowest(ddp->order.shared, purpose, &lowest));
     }
     if (mine != SHOAL_OK) {
