@@ -27,7 +27,7 @@
  * communicate through MPI then fail with SHOAL_ERR_PEER, even groups without that rank.
  *
  * Each collective comes as a blocking call and as _start, which returns at once and gives a work (shoal/work.h) in
- * *work_out.
+ * *work_out. (shoal_group_check_equal and shoal_group_close only block.)
  */
 #ifndef SHOAL_GROUP_H
 #define SHOAL_GROUP_H
@@ -273,6 +273,30 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_scatter_v(s
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
 shoal_group_scatter_v_start(shoal_group *group, const void *send, void *recv, const size_t *counts,
                             shoal_dtype dtype, int root, SHOAL_GIVES shoal_work **work_out);
+
+/* Settings --------------------------------------------------------------------------------------------- */
+
+/*
+ * Compares a setting of the program on all ranks: a learning rate, a sequence length, a seed. The library compares what
+ * its own calls are given; of what only the program knows, a difference would show late, as other results, or never.
+ *
+ *     status = shoal_group_check_equal_real(group, "learning rate", rate);
+ *
+ * `name` has 1 to 64 bytes, the value 1 to 1024; both are copied. Values are compared as bytes, so bytes of padding
+ * count, -0.0 is not 0.0, and a NaN equals a NaN of the same bits.
+ *
+ * Collective: it waits for all members and keeps its place in the order of the group's calls. SHOAL_ERR_INVALID, on all
+ * members: values differ, and the text names the setting, the values and the ranks that have them (integers and real
+ * numbers as such, of bytes 16 in hexadecimal); or ranks compare settings of different names, sizes or types; or an
+ * argument of one rank is wrong, which it says. (If that is the group, the other ranks do not learn of it.) The group
+ * can be used afterwards.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_check_equal(shoal_group *group, const char *name,
+                                                                const void *value, size_t bytes);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_check_equal_integer(shoal_group *group, const char *name,
+                                                                        int64_t value);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_check_equal_real(shoal_group *group, const char *name,
+                                                                     double value);
 
 /* By descriptor ---------------------------------------------------------------------------------------- */
 

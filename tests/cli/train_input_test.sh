@@ -114,8 +114,9 @@ differs() {
     fi
 }
 export scratch
-differs 'shoal train: --seed is not the same on all ranks' '"$0" "$@" --seed $SHOAL_RANK'
-differs 'shoal train: --steps is not the same on all ranks' '"$0" "$@" --steps $((3 + SHOAL_RANK))'
+differs 'shoal train: --seed is not the same on all ranks: 0 on rank 0, 1 on rank 1' '"$0" "$@" --seed $SHOAL_RANK'
+differs 'shoal train: --steps is not the same on all ranks: 3 on rank 0, 4 on rank 1' '"$0" "$@" --steps $((3 + SHOAL_RANK))'
+differs 'shoal train: --lr is not the same on all ranks: 0.01 on rank 0, 0.011 on rank 1' '"$0" "$@" --lr 0.01$([[ $SHOAL_RANK = 0 ]] || echo 1)'
 differs 'shoal train: --mode is not the same on all ranks' '"$0" "$@" $([[ $SHOAL_RANK = 1 ]] && echo --mode ddp)'
 seq 1 200 >"$scratch/numbers0"
 seq 2 201 >"$scratch/numbers1"

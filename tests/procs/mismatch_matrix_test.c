@@ -31,6 +31,7 @@ static const size_t counts_b[N_RANKS] = {5, 7, 6};
 /* CALL(name, expression) */
 #define CALLS                                                                                        \
     CALL(barrier, shoal_group_barrier(g))                                                            \
+    CALL(check_equal, shoal_group_check_equal_integer(g, "seed", 3))                                 \
     CALL(reduce_4, shoal_group_all_reduce(g, m->send, m->recv, 4, SHOAL_F32, SHOAL_SUM))             \
     CALL(reduce_5, shoal_group_all_reduce(g, m->send, m->recv, 5, SHOAL_F32, SHOAL_SUM))             \
     CALL(reduce_max, shoal_group_all_reduce(g, m->send, m->recv, 4, SHOAL_F32, SHOAL_MAX))           \

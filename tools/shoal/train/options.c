@@ -4,7 +4,6 @@
 #include "run/rank.h"
 #include "common/tool.h"
 
-#include "base/hash.h"
 #include "base/option_parse.h"
 
 #include <inttypes.h>
@@ -416,23 +415,33 @@ static bool is_own(const struct option_row *row)
     return false;
 }
 
-static uint64_t hash_value(const struct option_row *row, const char *value)
+static struct train_mark make_mark(const struct option_row *row, const char *value)
 {
     const struct train_parts *parts = (const struct train_parts *)(const void *)value;
+    struct train_mark mark = {.name = row->name, .kind = TRAIN_MARK_CODE};
     switch (row->kind) {
     case OPTION_FLAG:
-        return *(const bool *)(const void *)value ? 4 : 0;
+        mark.integer = *(const bool *)(const void *)value;
+        break;
     case OPTION_TEXT:
-        return *(const char *const *)(const void *)value ? 4 : 0;
+        mark.integer = *(const char *const *)(const void *)value != NULL;
+        break;
     case OPTION_PARTS:
-        return (uint64_t)(parts->n_outer << 20 | parts->n_inner) << 2;
+        mark.integer = parts->n_outer << 20 | parts->n_inner;
+        break;
     case OPTION_INT:
+        mark.kind = TRAIN_MARK_INTEGER;
+        mark.integer = *(const int64_t *)(const void *)value;
+        break;
     case OPTION_REAL:
+        mark.kind = TRAIN_MARK_REAL;
+        mark.real = *(const double *)(const void *)value;
+        break;
     case OPTION_CHOICE:
+        mark.integer = *(const int64_t *)(const void *)value;
         break;
     }
-    _Static_assert(sizeof(double) == sizeof(int64_t), "numbers of 8 bytes");
-    return hash_bytes(0, value, sizeof(int64_t));
+    return mark;
 }
 
 size_t train_options_marks(const struct train_options *options, struct train_mark marks[TRAIN_MAX_MARKS])
@@ -441,8 +450,7 @@ size_t train_options_marks(const struct train_options *options, struct train_mar
     _Static_assert(N_ROWS <= TRAIN_MAX_MARKS, "room for all options");
     for (size_t i = 0; i < N_ROWS; i++) {
         if (!is_own(&rows[i])) {
-            uint64_t hash = hash_value(&rows[i], (const char *)options + rows[i].at);
-            marks[n_marks++] = (struct train_mark){rows[i].name, (int64_t)(hash >> 2)};
+            marks[n_marks++] = make_mark(&rows[i], (const char *)options + rows[i].at);
         }
     }
     return n_marks;

@@ -88,10 +88,16 @@ enum {
     TRAIN_MAX_MARKS = 64
 };
 
-/* An option that all ranks must have alike: a number that is the same where the values are. */
+/* An option that all ranks must have alike. */
 struct train_mark {
     const char *name;
-    int64_t value; /* not negative */
+    enum {
+        TRAIN_MARK_INTEGER,
+        TRAIN_MARK_REAL,
+        TRAIN_MARK_CODE /* an integer that says nothing to people */
+    } kind;
+    int64_t integer; /* the same where the values are */
+    double real;
 };
 
 /* Of settled options; returns how many there are. Paths may differ: of them it counts whether there is one. */

@@ -16,25 +16,30 @@ enum {
     N_MARKS = TRAIN_MAX_MARKS + 1 /* options, and the data */
 };
 
+static shoal_status check_mark(shoal_group *group, const struct train_mark *mark)
+{
+    shoal_status status = mark->kind == TRAIN_MARK_REAL
+                              ? shoal_group_check_equal_real(group, mark->name, mark->real)
+                              : shoal_group_check_equal_integer(group, mark->name, mark->integer);
+    return status == SHOAL_ERR_INVALID && mark->kind == TRAIN_MARK_CODE
+               ? error_set(status, "%s is not the same on all ranks", mark->name)
+               : status;
+}
+
 shoal_status train_same(struct train_job *job)
 {
     struct train_mark marks[N_MARKS];
-    int64_t
-        values[2 * N_MARKS]; /* each number, and its negative: least ones, and the largest ones' negatives */
     if (job->n_ranks == 1) {
         return SHOAL_OK;
     }
     size_t n_marks = train_options_marks(job->options, marks);
-    marks[n_marks++] = (struct train_mark){"the data", (int64_t)(job->data->hash >> 2)};
+    marks[n_marks++] =
+        (struct train_mark){.name = "the data", .kind = TRAIN_MARK_CODE, .integer = (int64_t)job->data->hash};
     for (size_t i = 0; i < n_marks; i++) {
-        values[2 * i] = marks[i].value;
-        values[2 * i + 1] = -marks[i].value;
-    }
-    TRY(shoal_group_all_reduce(job->group, values, values, 2 * n_marks, SHOAL_I64, SHOAL_MIN));
-    for (size_t i = 0; i < n_marks; i++) {
-        if (values[2 * i] != -values[2 * i + 1]) {
-            return train_job_agree(
-                job, error_set(SHOAL_ERR_INVALID, "%s is not the same on all ranks", marks[i].name));
+        shoal_status status = check_mark(job->group, &marks[i]);
+        if (status != SHOAL_OK) {
+            /* All ranks have been told the same, unless it is the group that has failed. */
+            return status == SHOAL_ERR_INVALID ? train_job_agree(job, status) : status;
         }
     }
     return SHOAL_OK;
