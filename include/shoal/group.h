@@ -460,11 +460,19 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_start(shoal
 
 /* Point to point --------------------------------------------------------------------------------------- */
 
+/* As `peer` of the calls below: nobody. Nothing is sent or received, the buffer is not touched and may be NULL, the
+   call returns at once, and a work that it gives has ended. So ranks at the border of a grid make the calls of those
+   inside. It is not -1, with which shoal_group_rank_of says that a rank is not in the group: that stays an error. */
+#define SHOAL_NO_RANK (-2)
+
 /*
  * Messages from one rank to another. `peer` is a rank of the group. Source, destination and tag make a stream, which is
  * independent of the collectives of the group and of other streams. Messages of a stream arrive in order. Tags are 0 or
  * more; a rank can use about a thousand of them to send to another. A receive always names its source: there is no
  * receive from any rank.
+ *
+ * To send and receive at once, as MPI_Sendrecv does, or in a ring, use shoal_group_transfer: if two ranks both send to
+ * each other first, and the message is large, they wait for each other until their deadline.
  *
  * A small send may return before it is received, because the message is copied. A rank may send to itself with _start;
  * a blocking call that would wait for its own thread is SHOAL_ERR_STATE. To be called at the end instead of waiting,

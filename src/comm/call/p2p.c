@@ -32,10 +32,10 @@ static shoal_status check_transfer(const struct shoal_group *group, const shoal_
         return error_set(SHOAL_ERR_INVALID, "count %zu of %s is more than memory can hold", transfer->count,
                          shoal_dtype_name(transfer->dtype));
     }
-    if (!transfer->buffer && transfer->count > 0) {
+    if (!transfer->buffer && transfer->count > 0 && transfer->peer != SHOAL_NO_RANK) {
         return error_set(SHOAL_ERR_INVALID, "buffer is NULL, but count is %zu", transfer->count);
     }
-    if (transfer->peer < 0 || transfer->peer >= group->peers.n_ranks) {
+    if ((transfer->peer < 0 || transfer->peer >= group->peers.n_ranks) && transfer->peer != SHOAL_NO_RANK) {
         return error_set(SHOAL_ERR_INVALID, "peer %d is outside of the group of %d ranks", transfer->peer,
                          group->peers.n_ranks);
     }
@@ -63,7 +63,7 @@ static shoal_status check_apart(const shoal_transfer *transfers, size_t n_transf
     for (size_t i = 0; i < n_transfers; i++) {
         size_t bytes = transfers[i].count * dtype_bytes(transfers[i].dtype);
         uintptr_t begin = (uintptr_t)transfers[i].buffer;
-        if (bytes > 0) {
+        if (bytes > 0 && transfers[i].peer != SHOAL_NO_RANK) {
             intervals[n++] = (struct apart_interval){.begin = begin,
                                                      .end = begin + bytes,
                                                      .number = i,
@@ -108,6 +108,52 @@ static shoal_status check_call(const char *call, const struct shoal_group *group
     shoal_status status = check_group(group);
     status = status == SHOAL_OK ? check_list(group, transfers, n_transfers) : status;
     return status == SHOAL_OK ? callback_check_capture(call) : error_prefix(status, "%s", call);
+}
+
+/* Transfers to no rank --------------------------------------------------------------------------------- */
+
+/* A list without its transfers to SHOAL_NO_RANK. */
+struct real_list {
+    const shoal_transfer *transfers;
+    size_t n_transfers;
+    shoal_transfer *copy; /* NULL: the caller's list, or nothing */
+};
+
+/* list_free frees it, and may be called after a failure. */
+static shoal_status list_real(const shoal_transfer *transfers, size_t n_transfers, struct real_list *list)
+{
+    size_t n_real = 0;
+    for (size_t i = 0; i < n_transfers; i++) {
+        n_real += transfers[i].peer != SHOAL_NO_RANK;
+    }
+    *list = (struct real_list){.transfers = transfers, .n_transfers = n_real};
+    if (n_real == n_transfers || n_real == 0) {
+        return SHOAL_OK;
+    }
+    list->copy = mem_alloc(n_real * sizeof *list->copy);
+    if (!list->copy) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    list->transfers = list->copy;
+    n_real = 0;
+    for (size_t i = 0; i < n_transfers; i++) {
+        if (transfers[i].peer != SHOAL_NO_RANK) {
+            list->copy[n_real++] = transfers[i];
+        }
+    }
+    return SHOAL_OK;
+}
+
+static void list_free(struct real_list *list)
+{
+    mem_free(list->copy);
+}
+
+/* Of a call in which nothing is sent or received: it fails where another one would without asking a peer. */
+static shoal_status finish_nothing(struct shoal_group *group)
+{
+    shoal_status failure = group_failure(group);
+    return failure == SHOAL_OK ? SHOAL_OK : error_prefix(failure, "the group has failed before");
 }
 
 /* Batches ---------------------------------------------------------------------------------------------- */
@@ -241,10 +287,30 @@ static shoal_status run_one(const char *call, struct shoal_group *group, const s
     if (is_fake(group)) {
         return SHOAL_OK;
     }
+    if (transfer->peer == SHOAL_NO_RANK) {
+        TRY(callback_check(call));
+        return finish_nothing(group);
+    }
     struct p2p_operation operation;
     memset(&operation, 0, sizeof operation);
     struct p2p_batch batch = {.n_operations = 1, .operations = &operation};
     return run_batch(group, transfer, &batch);
+}
+
+static shoal_status run_list(struct shoal_group *group, const struct real_list *list)
+{
+    struct p2p_batch batch = {.n_operations = list->n_transfers};
+    if (list->n_transfers == 0) {
+        TRY(callback_check("transfer"));
+        return finish_nothing(group);
+    }
+    batch.operations = mem_alloc_zeroed(list->n_transfers, sizeof *batch.operations);
+    if (!batch.operations) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = run_batch(group, list->transfers, &batch);
+    mem_free(batch.operations);
+    return status;
 }
 
 shoal_status shoal_group_transfer(shoal_group *group, const shoal_transfer *transfers, size_t n_transfers)
@@ -254,13 +320,12 @@ shoal_status shoal_group_transfer(shoal_group *group, const shoal_transfer *tran
     if (is_fake(group) || n_transfers == 0) {
         return SHOAL_OK;
     }
-    struct p2p_batch batch = {.n_operations = n_transfers};
-    batch.operations = mem_alloc_zeroed(n_transfers, sizeof *batch.operations);
-    if (!batch.operations) {
-        return SHOAL_ERR_NO_MEMORY;
+    struct real_list list;
+    shoal_status status = list_real(transfers, n_transfers, &list);
+    if (status == SHOAL_OK) {
+        status = run_list(group, &list);
     }
-    shoal_status status = run_batch(group, transfers, &batch);
-    mem_free(batch.operations);
+    list_free(&list);
     return status;
 }
 
@@ -338,17 +403,11 @@ static shoal_status start_work(struct shoal_group *group, const shoal_transfer *
     return has_ended ? completion_wait(&work->work.completion, DEADLINE_NEVER) : SHOAL_OK;
 }
 
-static shoal_status start(const char *call, struct shoal_group *group, const shoal_transfer *transfers,
-                          size_t n_transfers, shoal_work **work_out)
+static shoal_status start_list(struct shoal_group *group, const struct real_list *list, shoal_work **work_out)
 {
-    if (!work_out) {
-        return error_set(SHOAL_ERR_INVALID, "%s: work_out is NULL", call);
-    }
-    *work_out = NULL;
-    TRY(check_call(call, group, transfers, n_transfers));
     struct p2p_work *work = NULL;
-    TRY(make_work(group, n_transfers, &work));
-    shoal_status status = start_work(group, transfers, work);
+    TRY(make_work(group, list->n_transfers, &work));
+    shoal_status status = start_work(group, list->transfers, work);
     if (status != SHOAL_OK) {
         work_forget(&work->work);
         shoal_work_free(&work->work);
@@ -357,6 +416,26 @@ static shoal_status start(const char *call, struct shoal_group *group, const sho
     *work_out = &work->work;
     error_clear(); /* works of others may have failed on this thread */
     return SHOAL_OK;
+}
+
+static shoal_status start(const char *call, struct shoal_group *group, const shoal_transfer *transfers,
+                          size_t n_transfers, shoal_work **work_out)
+{
+    if (!work_out) {
+        return error_set(SHOAL_ERR_INVALID, "%s: work_out is NULL", call);
+    }
+    *work_out = NULL;
+    TRY(check_call(call, group, transfers, n_transfers));
+    struct real_list list;
+    shoal_status status = list_real(transfers, n_transfers, &list);
+    if (status == SHOAL_OK && list.n_transfers == 0 && n_transfers > 0 && !is_fake(group)) {
+        status = finish_nothing(group);
+    }
+    if (status == SHOAL_OK) {
+        status = start_list(group, &list, work_out);
+    }
+    list_free(&list);
+    return status;
 }
 
 /* One at a time ---------------------------------------------------------------------------------------- */

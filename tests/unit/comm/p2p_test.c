@@ -473,6 +473,90 @@ TEST_RANKS(several_threads_talk, 2)
     close_session(&session);
 }
 
+/* No rank ---------------------------------------------------------------------------------------------- */
+
+/* A row of ranks without a wrap: those at its ends have nobody beyond, and make the same calls. */
+TEST_RANKS(a_row_with_ends, 3)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    int left = self->rank > 0 ? self->rank - 1 : SHOAL_NO_RANK;
+    int right = self->rank < self->n_ranks - 1 ? self->rank + 1 : SHOAL_NO_RANK;
+    int32_t mine = self->rank;
+    for (int is_started = 0; is_started < 2; is_started++) {
+        int32_t halo[2] = {-7, -7};
+        const shoal_transfer transfers[] = {{SHOAL_RECV, &halo[0], 1, SHOAL_I32, left, 0},
+                                            {SHOAL_SEND, &mine, 1, SHOAL_I32, right, 0},
+                                            {SHOAL_RECV, &halo[1], 1, SHOAL_I32, right, 1},
+                                            {SHOAL_SEND, &mine, 1, SHOAL_I32, left, 1}};
+        if (is_started) {
+            shoal_work *work = NULL;
+            REQUIRE_OK(shoal_group_transfer_start(session.group, transfers, 4, &work));
+            CHECK_OK(shoal_work_wait(work, -1));
+            shoal_work_free(work);
+        } else {
+            CHECK_OK(shoal_group_transfer(session.group, transfers, 4));
+        }
+        CHECK_INT(halo[0], left == SHOAL_NO_RANK ? -7 : left);
+        CHECK_INT(halo[1], right == SHOAL_NO_RANK ? -7 : right);
+    }
+    /* One way, call by call. */
+    int32_t token = self->rank == 0 ? 5 : -7;
+    CHECK_OK(shoal_group_recv(session.group, &token, 1, SHOAL_I32, left, 2));
+    CHECK_OK(shoal_group_send(session.group, &token, 1, SHOAL_I32, right, 2));
+    CHECK_INT(token, 5);
+    close_session(&session);
+}
+
+/* Works end at once, on a group that nobody else uses. */
+static void send_to_nobody(shoal_group *group)
+{
+    int32_t value = 7;
+    const shoal_transfer transfers[] = {{SHOAL_RECV, &value, 1, SHOAL_I32, SHOAL_NO_RANK, 0},
+                                        {SHOAL_RECV, &value, 1, SHOAL_I32, SHOAL_NO_RANK, 0},
+                                        {SHOAL_SEND, NULL, 1, SHOAL_I32, SHOAL_NO_RANK, 0}};
+    CHECK_OK(shoal_group_recv(group, &value, 1, SHOAL_I32, SHOAL_NO_RANK, 0));
+    CHECK_OK(shoal_group_send(group, NULL, 9, SHOAL_I32, SHOAL_NO_RANK, 0));
+    CHECK_OK(shoal_group_transfer(group, transfers, 3));
+    for (int i = 0; i < 3; i++) {
+        shoal_work *work = NULL;
+        REQUIRE_OK(i == 0   ? shoal_group_recv_start(group, &value, 1, SHOAL_I32, SHOAL_NO_RANK, 0, &work)
+                   : i == 1 ? shoal_group_send_start(group, NULL, 9, SHOAL_I32, SHOAL_NO_RANK, 0, &work)
+                            : shoal_group_transfer_start(group, transfers, 3, &work));
+        CHECK(shoal_work_test(work));
+        CHECK_OK(shoal_work_wait(work, -1));
+        shoal_work_free(work);
+    }
+    CHECK_INT(value, 7);
+    /* All else is still checked. */
+    CHECK_STATUS(shoal_group_send(group, &value, 1, SHOAL_I32, SHOAL_NO_RANK, -1), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_send(group, &value, 1, (shoal_dtype)99, SHOAL_NO_RANK, 0), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_send(group, &value, 1, SHOAL_I32, shoal_group_rank_of(group, 99), 0),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("peer -1 is outside");
+}
+
+TEST_RANKS(nobody_is_waited_for, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    if (self->rank == 1) {
+        send_to_nobody(session.group);
+    }
+    CHECK_OK(shoal_group_barrier(session.group));
+    test_barrier(self);
+    CHECK_OK(shoal_group_abort(session.group, "enough"));
+    int32_t value = 7;
+    shoal_work *work = NULL;
+    CHECK_STATUS(shoal_group_recv(session.group, &value, 1, SHOAL_I32, SHOAL_NO_RANK, 0),
+                 SHOAL_ERR_CANCELLED);
+    CHECK_ERROR_TEXT("enough");
+    CHECK_STATUS(shoal_group_send_start(session.group, &value, 1, SHOAL_I32, SHOAL_NO_RANK, 0, &work),
+                 SHOAL_ERR_CANCELLED);
+    CHECK(!work);
+    (void)shoal_world_close(session.world);
+}
+
 TEST(the_fake_transport_moves_nothing)
 {
     shoal_world_options options = {
@@ -487,6 +571,7 @@ TEST(the_fake_transport_moves_nothing)
     CHECK(shoal_work_test(work));
     shoal_work_free(work);
     CHECK_INT(byte, 7);
+    send_to_nobody(group);
     CHECK_STATUS(shoal_group_recv(group, &byte, 1, SHOAL_U8, 64, 0), SHOAL_ERR_INVALID);
     CHECK_OK(shoal_world_close(world));
 }
