@@ -11,7 +11,6 @@
  * The layers are the same in both trainings. They differ in where weights come from and where gradients go: run_part
  * for ranks, run_parts for one process.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <shoal/shoal.h>
 #include <shoal_nn/nn.h>
@@ -20,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define DO(call) ((call) == SHOAL_OK ? (void)0 : (fprintf(stderr, "%s\n", shoal_error_text()), exit(1)))
 #define N_LAYERS 5
@@ -42,13 +40,6 @@ static float targets[ROWS * N_OUTPUTS];
 static size_t count(int layer)
 {
     return sizes[layer] * sizes[layer + 1];
-}
-
-static double now(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
 static void *allocate(size_t n_floats)
@@ -167,7 +158,7 @@ static double read_megabytes(void)
 
 static void print_line(struct progress *progress, int step)
 {
-    double seconds = now() - progress->begin_s;
+    double seconds = shoal_seconds() - progress->begin_s;
     /* One line up, and clear it. */
     printf("%sstep %3d  loss %.4f  %.1f steps/s", progress->has_line ? "\033[1A\033[2K" : "", step,
            progress->loss / progress->n_steps, progress->n_steps / seconds);
@@ -184,13 +175,13 @@ static bool note_step(struct progress *progress, double loss, bool is_last)
 {
     progress->n_steps++;
     progress->loss += loss;
-    return is_last || now() - progress->begin_s >= REPORT_SECONDS;
+    return is_last || shoal_seconds() - progress->begin_s >= REPORT_SECONDS;
 }
 
 static void report(struct progress *progress, int step)
 {
     print_line(progress, step);
-    progress->begin_s = now();
+    progress->begin_s = shoal_seconds();
     progress->n_steps = 0;
     progress->loss = 0.0;
 }
@@ -211,9 +202,9 @@ static size_t n_calls;
 #define CALL(call)                                                                \
     do {                                                                          \
         struct interval *interval = &calls[n_calls++ % (N_STEPS_SEEN * N_CALLS)]; \
-        interval->begin_s = now();                                                \
+        interval->begin_s = shoal_seconds();                                      \
         DO(call);                                                                 \
-        interval->end_s = now();                                                  \
+        interval->end_s = shoal_seconds();                                        \
     } while (0)
 
 static double run_part(int step, int part)
@@ -323,8 +314,8 @@ static int train_ranks(shoal_world *world, int n_wanted, bool is_live, float *co
     find_shards(shards);
     shoal_nn_optimizer *optimizer = make_optimizer(shards);
     struct progress progress = {.is_live = is_live, .where = " a rank"};
-    double end_s = now() + SECONDS;
-    progress.begin_s = now();
+    double end_s = shoal_seconds() + SECONDS;
+    progress.begin_s = shoal_seconds();
     int step = 0;
     for (bool is_last = false; !is_last;) {
         double loss = run_part(step, rank);
@@ -332,7 +323,7 @@ static int train_ranks(shoal_world *world, int n_wanted, bool is_live, float *co
         DO(shoal_nn_optimizer_step_raw(optimizer, shards, N_LAYERS));
         DO(shoal_fsdp_zero_grad(fsdp));
         step++;
-        double sums[] = {loss, rank == 0 && (n_wanted > 0 ? step == n_wanted : now() >= end_s)};
+        double sums[] = {loss, rank == 0 && (n_wanted > 0 ? step == n_wanted : shoal_seconds() >= end_s)};
         DO(shoal_group_all_reduce(group, sums, sums, 2, SHOAL_F64, SHOAL_SUM));
         is_last = sums[1] > 0.0;
         if (rank == 0 && note_step(&progress, sums[0] / n_ranks, is_last)) {
@@ -393,7 +384,7 @@ static void train_alone(int n_steps, int n_parts, bool is_live, float *const *we
             (shoal_nn_shard){weights_out[layer], gradients[layer], count(layer), SHOAL_F32, SHOAL_F32};
     }
     shoal_nn_optimizer *optimizer = make_optimizer(shards);
-    struct progress progress = {.is_live = is_live, .where = "", .hidden = -1.0, .begin_s = now()};
+    struct progress progress = {.is_live = is_live, .where = "", .hidden = -1.0, .begin_s = shoal_seconds()};
     for (int step = 0; step < n_steps; step++) {
         double loss = run_parts(step, n_parts, shards, gradients);
         DO(shoal_nn_optimizer_step_raw(optimizer, shards, N_LAYERS));

@@ -14,7 +14,6 @@
  * The first half of the file, the model, knows nothing of ranks: it gets pointers to weights, and adds to gradients.
  * All calls of the library are in the second half, from shard_model on.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <shoal/shoal.h>
 #include <stdbool.h>
@@ -22,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define DO(call) ((call) == SHOAL_OK ? (void)0 : (fprintf(stderr, "%s\n", shoal_error_text()), exit(1)))
 #define N_BLOCKS 3
@@ -722,31 +720,25 @@ static bool compare_model(int rank)
 
 /* All together ------------------------------------------------------------------------------------------ */
 
-static double now(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 /* From step `first` on; returns the step after the last. Rank 0 has the clock, and tells the others when to stop. */
 static int train(shoal_group *group, int first, int n_wanted)
 {
     int rank = shoal_group_rank(group);
-    double begin_s = now();
+    double begin_s = shoal_seconds();
     double reported_s = begin_s;
     int step = first;
     for (bool is_last = false; !is_last;) {
         double loss = (double)train_part(step, rank);
         update_shards(++step);
-        bool is_over = n_wanted > 0 ? step - first == n_wanted : now() - begin_s >= SECONDS;
+        bool is_over = n_wanted > 0 ? step - first == n_wanted : shoal_seconds() - begin_s >= SECONDS;
         double sums[] = {loss / shoal_group_n_ranks(group), rank == 0 && is_over};
         DO(shoal_group_all_reduce(group, sums, sums, 2, SHOAL_F64, SHOAL_SUM));
         is_last = sums[1] > 0.0;
-        if (rank == 0 && (is_last || step == first + 1 || now() - reported_s >= REPORT_SECONDS)) {
-            printf("step %3d  loss %.4f  %.1f steps/s\n", step, sums[0], (step - first) / (now() - begin_s));
+        if (rank == 0 && (is_last || step == first + 1 || shoal_seconds() - reported_s >= REPORT_SECONDS)) {
+            printf("step %3d  loss %.4f  %.1f steps/s\n", step, sums[0],
+                   (step - first) / (shoal_seconds() - begin_s));
             (void)fflush(stdout);
-            reported_s = now();
+            reported_s = shoal_seconds();
         }
     }
     return step;

@@ -7,6 +7,7 @@
 #include "shoal/api.h"
 #include "shoal/autograd.h"
 #include "shoal/checkpoint.h"
+#include "shoal/clock.h"
 #include "shoal/collective.h"
 #include "shoal/compile.h"
 #include "shoal/ddp.h"

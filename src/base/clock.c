@@ -4,6 +4,8 @@
 
 #include <time.h>
 
+#include "shoal/clock.h"
+
 int64_t clock_now_ns(void)
 {
     struct timespec now;
@@ -25,4 +27,9 @@ int64_t clock_deadline_after(double seconds)
         return DEADLINE_NEVER;
     }
     return now_ns + (int64_t)delay_ns;
+}
+
+double shoal_seconds(void)
+{
+    return (double)clock_now_ns() * 1e-9;
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "harness/test.h"
+#include "shoal/clock.h"
 
 TEST(time_does_not_go_back)
 {
@@ -14,6 +15,17 @@ TEST(time_does_not_go_back)
         CHECK(now_ns >= last_ns);
         last_ns = now_ns;
     }
+}
+
+TEST(seconds_are_those_of_the_clock)
+{
+    double before = (double)clock_now_ns() * 1e-9;
+    double seconds = shoal_seconds();
+    double after = (double)clock_now_ns() * 1e-9;
+    CHECK(before <= seconds && seconds <= after);
+    test_pause(0.01);
+    double later = shoal_seconds();
+    CHECK(later - seconds >= 0.0099);
 }
 
 TEST(deadlines_lie_in_the_future)
