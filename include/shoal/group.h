@@ -291,12 +291,16 @@ shoal_group_scatter_v_start(shoal_group *group, const void *send, void *recv, co
  * argument of one rank is wrong, which it says. (If that is the group, the other ranks do not learn of it.) The group
  * can be used afterwards.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_check_equal(shoal_group *group, const char *name,
-                                                                const void *value, size_t bytes);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_check_equal_integer(shoal_group *group, const char *name,
-                                                                        int64_t value);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_check_equal_real(shoal_group *group, const char *name,
-                                                                     double value);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_check_equal(shoal_group *group,
+                                                                                 const char *name,
+                                                                                 const void *value,
+                                                                                 size_t bytes);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_check_equal_integer(shoal_group *group,
+                                                                                         const char *name,
+                                                                                         int64_t value);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_check_equal_real(shoal_group *group,
+                                                                                      const char *name,
+                                                                                      double value);
 
 /* By descriptor ---------------------------------------------------------------------------------------- */
 
