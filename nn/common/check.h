@@ -8,14 +8,6 @@
 #include "shoal/op.h"
 #include "shoal/status.h"
 
-static inline shoal_status nn_check_size(const char *call, const char *name, size_t given, size_t wanted)
-{
-    if (given != wanted) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s: struct_size %zu is not %zu", call, name, given, wanted);
-    }
-    return SHOAL_OK;
-}
-
 /* At least 0 and below a limit, which may be infinity. */
 static inline shoal_status nn_check_number(const char *call, const char *name, double value, double below)
 {

@@ -25,6 +25,7 @@
 
 #include "shoal/op.h"
 #include "shoal_nn/nn.h"
+#include "common/struct_size.h"
 #include "common/try.h"
 
 #define TEXT_BYTES 512
@@ -312,18 +313,16 @@ shoal_status nn_blas_load(void)
 
 shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out)
 {
-    if (!info_out) {
-        return shoal_fail(SHOAL_ERR_INVALID, "nn_blas_info: info_out is NULL");
-    }
-    if (info_out->struct_size != sizeof(*info_out)) {
-        return shoal_fail(SHOAL_ERR_INVALID, "nn_blas_info: info_out: struct_size %zu is not %zu",
-                          info_out->struct_size, sizeof(*info_out));
-    }
+    static const char call[] = "nn_blas_info";
+    NN_TRY(nn_struct_check(call, "info_out", info_out));
     NN_TRY(nn_blas_load());
-    info_out->library = blas.library;
-    info_out->core = blas.core;
-    info_out->n_threads = !blas.sgemm ? 1 : blas.set_threads ? nn_blas_threads() : 0;
-    return SHOAL_OK;
+    const shoal_nn_blas info = {.struct_size = sizeof(info),
+                                .library = blas.library,
+                                .core = blas.core,
+                                .n_threads = !blas.sgemm        ? 1
+                                             : blas.set_threads ? nn_blas_threads()
+                                                                : 0};
+    return nn_struct_write(call, "info_out", info_out, &info, sizeof(info));
 }
 
 /* Products --------------------------------------------------------------------------------------------- */

@@ -207,10 +207,11 @@ shoal_status nn_make_block(const shoal_nn_block_options *options, shoal_module *
 
 /* Creating ---------------------------------------------------------------------------------------------- */
 
-static shoal_status check_common(const char *call, const shoal_nn_block_options *options,
-                                 shoal_module *const *module_out)
+static shoal_status read_common(const char *call, const shoal_nn_block_options *given,
+                                shoal_nn_block_options *options, shoal_module *const *module_out)
 {
-    NN_TRY(nn_check_options(call, options, options ? options->struct_size : 0, sizeof(*options), module_out));
+    *options = (shoal_nn_block_options)SHOAL_NN_BLOCK_OPTIONS_INIT;
+    NN_TRY(nn_read_options(call, given, options, sizeof(*options), module_out));
     NN_TRY(nn_check_place(call, "SHOAL_NN_BLOCK_OPTIONS_INIT",
                           (struct nn_place){options->dtype, options->device}));
     NN_TRY(nn_check_count(call, "width", options->width));
@@ -241,32 +242,35 @@ shoal_status nn_check_block(const char *call, const shoal_nn_block_options *opti
     return nn_check_number(call, "eps", options->eps, (double)INFINITY);
 }
 
-shoal_status shoal_nn_self_attention_create(const shoal_nn_block_options *options, shoal_module **module_out)
+shoal_status shoal_nn_self_attention_create(const shoal_nn_block_options *given, shoal_module **module_out)
 {
     const char *call = "nn_self_attention_create";
+    shoal_nn_block_options options;
     shoal_module *module = NULL;
-    NN_TRY(check_common(call, options, module_out));
-    NN_TRY(check_heads(call, options));
-    NN_TRY(make_attention(options, begin_path(options->path), &module));
-    return nn_module_finish(module, options->seed, options->device, module_out);
+    NN_TRY(read_common(call, given, &options, module_out));
+    NN_TRY(check_heads(call, &options));
+    NN_TRY(make_attention(&options, begin_path(options.path), &module));
+    return nn_module_finish(module, options.seed, options.device, module_out);
 }
 
-shoal_status shoal_nn_mlp_create(const shoal_nn_block_options *options, shoal_module **module_out)
+shoal_status shoal_nn_mlp_create(const shoal_nn_block_options *given, shoal_module **module_out)
 {
     const char *call = "nn_mlp_create";
+    shoal_nn_block_options options;
     shoal_module *module = NULL;
-    NN_TRY(check_common(call, options, module_out));
-    NN_TRY(check_hidden(call, options));
-    NN_TRY(make_mlp(options, begin_path(options->path), &module));
-    return nn_module_finish(module, options->seed, options->device, module_out);
+    NN_TRY(read_common(call, given, &options, module_out));
+    NN_TRY(check_hidden(call, &options));
+    NN_TRY(make_mlp(&options, begin_path(options.path), &module));
+    return nn_module_finish(module, options.seed, options.device, module_out);
 }
 
-shoal_status shoal_nn_block_create(const shoal_nn_block_options *options, shoal_module **module_out)
+shoal_status shoal_nn_block_create(const shoal_nn_block_options *given, shoal_module **module_out)
 {
     const char *call = "nn_block_create";
+    shoal_nn_block_options options;
     shoal_module *module = NULL;
-    NN_TRY(check_common(call, options, module_out));
-    NN_TRY(nn_check_block(call, options));
-    NN_TRY(nn_make_block(options, &module));
-    return nn_module_finish(module, options->seed, options->device, module_out);
+    NN_TRY(read_common(call, given, &options, module_out));
+    NN_TRY(nn_check_block(call, &options));
+    NN_TRY(nn_make_block(&options, &module));
+    return nn_module_finish(module, options.seed, options.device, module_out);
 }

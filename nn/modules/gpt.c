@@ -188,10 +188,8 @@ static shoal_status make_gpt(const shoal_nn_gpt_options *options, shoal_module *
     return SHOAL_OK;
 }
 
-static shoal_status check_gpt(const char *call, const shoal_nn_gpt_options *options,
-                              shoal_module *const *module_out)
+static shoal_status check_gpt(const char *call, const shoal_nn_gpt_options *options)
 {
-    NN_TRY(nn_check_options(call, options, options->struct_size, sizeof(*options), module_out));
     NN_TRY(nn_check_place(call, "SHOAL_NN_GPT_OPTIONS_INIT",
                           (struct nn_place){options->dtype, options->device}));
     NN_TRY(nn_check_count(call, "n_layers", options->n_layers));
@@ -203,14 +201,16 @@ static shoal_status check_gpt(const char *call, const shoal_nn_gpt_options *opti
     return nn_check_block(call, &block);
 }
 
-shoal_status shoal_nn_gpt_create(const shoal_nn_gpt_options *options, shoal_module **module_out)
+shoal_status shoal_nn_gpt_create(const shoal_nn_gpt_options *given, shoal_module **module_out)
 {
+    static const char call[] = "nn_gpt_create";
     const shoal_nn_gpt_options defaults = SHOAL_NN_GPT_OPTIONS_INIT;
+    shoal_nn_gpt_options options = defaults;
     shoal_module *module = NULL;
-    options = options ? options : &defaults;
-    NN_TRY(check_gpt("nn_gpt_create", options, module_out));
-    NN_TRY(make_gpt(options, &module));
-    return nn_module_finish(module, options->seed, options->device, module_out);
+    NN_TRY(nn_read_options(call, given ? given : &defaults, &options, sizeof(options), module_out));
+    NN_TRY(check_gpt(call, &options));
+    NN_TRY(make_gpt(&options, &module));
+    return nn_module_finish(module, options.seed, options.device, module_out);
 }
 
 /* Units and checkpoints --------------------------------------------------------------------------------- */

@@ -163,10 +163,11 @@ static const shoal_nn_distribution *choose_matching(const void *context, const s
 }
 
 shoal_status shoal_nn_initialize(shoal_module *module, const char *pattern,
-                                 const shoal_nn_distribution *distribution, uint64_t seed)
+                                 const shoal_nn_distribution *given, uint64_t seed)
 {
     const char *call = "nn_initialize";
-    const struct matching matching = {pattern, distribution};
+    shoal_nn_distribution distribution = {.struct_size = sizeof(distribution)};
+    const struct matching matching = {pattern, &distribution};
     size_t n_filled = 0;
     if (!module) {
         return shoal_fail_null(call, "module");
@@ -174,7 +175,7 @@ shoal_status shoal_nn_initialize(shoal_module *module, const char *pattern,
     if (!pattern) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: pattern is NULL", call);
     }
-    NN_TRY(nn_check_distribution(call, distribution));
+    NN_TRY(nn_read_distribution(call, given, &distribution));
     NN_TRY(nn_initialize_chosen(call, module, choose_matching, &matching, seed, &n_filled));
     if (n_filled == 0) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: no parameter has a path like \"%.128s\"", call, pattern);

@@ -54,18 +54,19 @@ failed:
     return status;
 }
 
-shoal_status shoal_nn_linear_create(const shoal_nn_linear_options *options, shoal_module **module_out)
+shoal_status shoal_nn_linear_create(const shoal_nn_linear_options *given, shoal_module **module_out)
 {
     const char *call = "nn_linear_create";
+    shoal_nn_linear_options options = SHOAL_NN_LINEAR_OPTIONS_INIT;
     shoal_module *module = NULL;
-    NN_TRY(nn_check_options(call, options, options ? options->struct_size : 0, sizeof(*options), module_out));
+    NN_TRY(nn_read_options(call, given, &options, sizeof(options), module_out));
     NN_TRY(nn_check_place(call, "SHOAL_NN_LINEAR_OPTIONS_INIT",
-                          (struct nn_place){options->dtype, options->device}));
-    NN_TRY(nn_check_count(call, "n_in", options->n_in));
-    NN_TRY(nn_check_count(call, "n_out", options->n_out));
-    NN_TRY(nn_check_number(call, "std", options->std, (double)INFINITY));
-    NN_TRY(nn_make_linear(options, &module));
-    return nn_module_finish(module, options->seed, options->device, module_out);
+                          (struct nn_place){options.dtype, options.device}));
+    NN_TRY(nn_check_count(call, "n_in", options.n_in));
+    NN_TRY(nn_check_count(call, "n_out", options.n_out));
+    NN_TRY(nn_check_number(call, "std", options.std, (double)INFINITY));
+    NN_TRY(nn_make_linear(&options, &module));
+    return nn_module_finish(module, options.seed, options.device, module_out);
 }
 
 /* Embedding --------------------------------------------------------------------------------------------- */
@@ -96,18 +97,19 @@ shoal_status nn_make_embedding(const shoal_nn_embedding_options *options, shoal_
     return SHOAL_OK;
 }
 
-shoal_status shoal_nn_embedding_create(const shoal_nn_embedding_options *options, shoal_module **module_out)
+shoal_status shoal_nn_embedding_create(const shoal_nn_embedding_options *given, shoal_module **module_out)
 {
     const char *call = "nn_embedding_create";
+    shoal_nn_embedding_options options = SHOAL_NN_EMBEDDING_OPTIONS_INIT;
     shoal_module *module = NULL;
-    NN_TRY(nn_check_options(call, options, options ? options->struct_size : 0, sizeof(*options), module_out));
+    NN_TRY(nn_read_options(call, given, &options, sizeof(options), module_out));
     NN_TRY(nn_check_place(call, "SHOAL_NN_EMBEDDING_OPTIONS_INIT",
-                          (struct nn_place){options->dtype, options->device}));
-    NN_TRY(nn_check_count(call, "n_rows", options->n_rows));
-    NN_TRY(nn_check_count(call, "width", options->width));
-    NN_TRY(nn_check_number(call, "std", options->std, (double)INFINITY));
-    NN_TRY(nn_make_embedding(options, &module));
-    return nn_module_finish(module, options->seed, options->device, module_out);
+                          (struct nn_place){options.dtype, options.device}));
+    NN_TRY(nn_check_count(call, "n_rows", options.n_rows));
+    NN_TRY(nn_check_count(call, "width", options.width));
+    NN_TRY(nn_check_number(call, "std", options.std, (double)INFINITY));
+    NN_TRY(nn_make_embedding(&options, &module));
+    return nn_module_finish(module, options.seed, options.device, module_out);
 }
 
 /* Norms ------------------------------------------------------------------------------------------------- */
@@ -157,28 +159,31 @@ shoal_status nn_make_layer_norm(const shoal_nn_norm_options *options, shoal_modu
     return make_norm("layer_norm", forward_layer_norm, !options->has_no_bias, options, module_out);
 }
 
-static shoal_status check_norm(const char *call, const shoal_nn_norm_options *options,
-                               shoal_module *const *module_out)
+static shoal_status read_norm(const char *call, const shoal_nn_norm_options *given,
+                              shoal_nn_norm_options *options, shoal_module *const *module_out)
 {
-    NN_TRY(nn_check_options(call, options, options ? options->struct_size : 0, sizeof(*options), module_out));
+    *options = (shoal_nn_norm_options)SHOAL_NN_NORM_OPTIONS_INIT;
+    NN_TRY(nn_read_options(call, given, options, sizeof(*options), module_out));
     NN_TRY(nn_check_place(call, "SHOAL_NN_NORM_OPTIONS_INIT",
                           (struct nn_place){options->dtype, options->device}));
     NN_TRY(nn_check_count(call, "width", options->width));
     return nn_check_number(call, "eps", options->eps, (double)INFINITY);
 }
 
-shoal_status shoal_nn_layer_norm_create(const shoal_nn_norm_options *options, shoal_module **module_out)
+shoal_status shoal_nn_layer_norm_create(const shoal_nn_norm_options *given, shoal_module **module_out)
 {
+    shoal_nn_norm_options options;
     shoal_module *module = NULL;
-    NN_TRY(check_norm("nn_layer_norm_create", options, module_out));
-    NN_TRY(nn_make_layer_norm(options, &module));
-    return nn_module_finish(module, /*seed=*/0, options->device, module_out);
+    NN_TRY(read_norm("nn_layer_norm_create", given, &options, module_out));
+    NN_TRY(nn_make_layer_norm(&options, &module));
+    return nn_module_finish(module, /*seed=*/0, options.device, module_out);
 }
 
-shoal_status shoal_nn_rms_norm_create(const shoal_nn_norm_options *options, shoal_module **module_out)
+shoal_status shoal_nn_rms_norm_create(const shoal_nn_norm_options *given, shoal_module **module_out)
 {
+    shoal_nn_norm_options options;
     shoal_module *module = NULL;
-    NN_TRY(check_norm("nn_rms_norm_create", options, module_out));
-    NN_TRY(make_norm("rms_norm", forward_rms_norm, /*has_bias=*/false, options, &module));
-    return nn_module_finish(module, /*seed=*/0, options->device, module_out);
+    NN_TRY(read_norm("nn_rms_norm_create", given, &options, module_out));
+    NN_TRY(make_norm("rms_norm", forward_rms_norm, /*has_bias=*/false, &options, &module));
+    return nn_module_finish(module, /*seed=*/0, options.device, module_out);
 }

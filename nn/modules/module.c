@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
+#include "common/struct_size.h"
 #include "modules/initialize.h"
 #include "shoal/autograd.h"
 #include "shoal/op.h"
@@ -140,6 +140,15 @@ shoal_status nn_module_finish(shoal_module *module, uint64_t seed, shoal_device 
 }
 
 /* Checks ------------------------------------------------------------------------------------------------ */
+
+shoal_status nn_read_options(const char *call, const void *options, void *ours, size_t our_bytes,
+                             const void *module_out)
+{
+    if (!options || !module_out) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, options ? "module_out" : "options");
+    }
+    return nn_struct_read(call, "options", options, ours, our_bytes);
+}
 
 shoal_status nn_check_count(const char *call, const char *name, int64_t value)
 {

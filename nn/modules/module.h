@@ -10,7 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/check.h"
 #include "shoal/op.h"
 #include "shoal_nn/modules.h"
 #include "shoal_nn/random.h"
@@ -63,17 +62,9 @@ shoal_status nn_module_finish(shoal_module *module, uint64_t seed, shoal_device 
 
 /* Checks of options: `call` is the creating call, `name` the field ------------------------------------- */
 
-/* Written out here, and with a status of its own, so that analyzers see that options are not NULL afterwards. */
-static inline shoal_status nn_check_options(const char *call, const void *options, size_t struct_size,
-                                            size_t wanted, const void *module_out)
-{
-    if (!options || !module_out) {
-        shoal_status failed =
-            shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, options ? "module_out" : "options");
-        return failed == SHOAL_OK ? SHOAL_ERR_INVALID : failed;
-    }
-    return nn_check_size(call, "options", struct_size, wanted);
-}
+/* Copies the caller's options over the defaults in `ours` (common/struct_size.h). */
+shoal_status nn_read_options(const char *call, const void *options, void *ours, size_t our_bytes,
+                             const void *module_out);
 shoal_status nn_check_count(const char *call, const char *name, int64_t value);
 /* Call it first: options that were not made with `init`, the name of their macro, have no dtype. */
 shoal_status nn_check_place(const char *call, const char *init, struct nn_place place);

@@ -8,6 +8,7 @@
 #include "ops/ops.h"
 #include "shoal/fp_mode.h"
 #include "shoal/scope.h"
+#include "common/struct_size.h"
 #include "common/try.h"
 
 /* Words of an element are counted in 64 bits. */
@@ -75,15 +76,8 @@ static shoal_status check_fan(const char *name, const shoal_nn_distribution *dis
     return SHOAL_OK;
 }
 
-shoal_status nn_check_distribution(const char *name, const shoal_nn_distribution *distribution)
+static shoal_status check_distribution(const char *name, const shoal_nn_distribution *distribution)
 {
-    if (!distribution) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: distribution is NULL", name);
-    }
-    if (distribution->struct_size != sizeof(*distribution)) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: distribution: struct_size is %zu, not %zu", name,
-                          distribution->struct_size, sizeof(*distribution));
-    }
     switch ((int)distribution->kind) {
     case SHOAL_NN_KIND_UNIFORM:
         return check_uniform(name, distribution->low, distribution->high);
@@ -103,6 +97,15 @@ shoal_status nn_check_distribution(const char *name, const shoal_nn_distribution
         return shoal_fail(SHOAL_ERR_INVALID, "%s: distribution: kind is %d, which is none of SHOAL_NN_KIND_*",
                           name, (int)distribution->kind);
     }
+}
+
+shoal_status nn_read_distribution(const char *name, const shoal_nn_distribution *given,
+                                  shoal_nn_distribution *distribution_out)
+{
+    *distribution_out =
+        (shoal_nn_distribution){.struct_size = sizeof(*distribution_out), .fan = SHOAL_NN_FAN_IN};
+    NN_TRY(nn_struct_read(name, "distribution", given, distribution_out, sizeof(*distribution_out)));
+    return check_distribution(name, distribution_out);
 }
 
 shoal_status nn_law_of(const char *name, const shoal_nn_distribution *distribution, const int64_t *shape,
@@ -246,7 +249,8 @@ static shoal_status check_memory(const char *name, uint64_t first, uint64_t coun
 }
 
 static shoal_status check_fill(const char *name, const shoal_nn_draws *draws,
-                               const shoal_nn_distribution *distribution, shoal_dtype dtype)
+                               const shoal_nn_distribution *given, shoal_dtype dtype,
+                               shoal_nn_distribution *distribution_out)
 {
     if (!draws) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: draws is NULL", name);
@@ -255,7 +259,7 @@ static shoal_status check_fill(const char *name, const shoal_nn_draws *draws,
         return shoal_fail(SHOAL_ERR_UNSUPPORTED, "%s: %s is not one of f64, f32, f16, bf16", name,
                           shoal_dtype_name(dtype));
     }
-    return nn_check_distribution(name, distribution);
+    return nn_read_distribution(name, given, distribution_out);
 }
 
 shoal_status shoal_nn_words(const shoal_nn_draws *draws, uint64_t first, size_t count, uint32_t *words_out)
@@ -269,43 +273,47 @@ shoal_status shoal_nn_words(const shoal_nn_draws *draws, uint64_t first, size_t 
     return SHOAL_OK;
 }
 
-shoal_status shoal_nn_fill_memory(const shoal_nn_draws *draws, const shoal_nn_distribution *distribution,
+shoal_status shoal_nn_fill_memory(const shoal_nn_draws *draws, const shoal_nn_distribution *given,
                                   shoal_dtype dtype, uint64_t first, size_t count, void *data)
 {
     const struct nn_runs runs = {.first = first, .n_runs = 1, .run = count};
+    shoal_nn_distribution distribution = {.struct_size = sizeof(distribution)};
     struct nn_law law = {.is_normal = false};
-    NN_TRY(check_fill("nn_fill_memory", draws, distribution, dtype));
-    NN_TRY(nn_law_of("nn_fill_memory", distribution, NULL, /*n_dims=*/-1, &law));
+    NN_TRY(check_fill("nn_fill_memory", draws, given, dtype, &distribution));
+    NN_TRY(nn_law_of("nn_fill_memory", &distribution, NULL, /*n_dims=*/-1, &law));
     NN_TRY(check_memory("nn_fill_memory", first, count, MAX_ELEMENTS, data));
     struct nn_sequence sequence = nn_sequence_of(draws);
     nn_fill_runs(&sequence, &law, &runs, dtype, data);
     return SHOAL_OK;
 }
 
-shoal_status shoal_nn_fill_part(const shoal_nn_draws *draws, const shoal_nn_distribution *distribution,
+shoal_status shoal_nn_fill_part(const shoal_nn_draws *draws, const shoal_nn_distribution *given,
                                 shoal_dtype dtype, const shoal_nn_part *part, void *data)
 {
     struct nn_runs runs = {.n_runs = 0};
+    shoal_nn_distribution distribution = {.struct_size = sizeof(distribution)};
     struct nn_law law = {.is_normal = false};
-    NN_TRY(check_fill("nn_fill_part", draws, distribution, dtype));
+    NN_TRY(check_fill("nn_fill_part", draws, given, dtype, &distribution));
     NN_TRY(nn_runs_of("nn_fill_part", part, &runs));
-    NN_TRY(nn_law_of("nn_fill_part", distribution, part->shape, part->n_dims, &law));
+    NN_TRY(nn_law_of("nn_fill_part", &distribution, part->shape, part->n_dims, &law));
     NN_TRY(check_memory("nn_fill_part", 0, runs.n_runs * runs.run, MAX_ELEMENTS, data));
     struct nn_sequence sequence = nn_sequence_of(draws);
     nn_fill_runs(&sequence, &law, &runs, dtype, data);
     return SHOAL_OK;
 }
 
-shoal_status shoal_nn_fill(const shoal_nn_draws *draws, const shoal_nn_distribution *distribution,
+shoal_status shoal_nn_fill(const shoal_nn_draws *draws, const shoal_nn_distribution *given,
                            shoal_tensor *tensor)
 {
     struct nn_target target = {.tensor = NULL};
+    shoal_nn_distribution distribution = {.struct_size = sizeof(distribution)};
     struct nn_law law = {.is_normal = false};
     if (!tensor) {
         return shoal_fail_null("nn_fill", "tensor");
     }
-    NN_TRY(check_fill("nn_fill", draws, distribution, shoal_tensor_dtype(tensor)));
-    NN_TRY(nn_law_of("nn_fill", distribution, shoal_tensor_shape(tensor), shoal_tensor_n_dims(tensor), &law));
+    NN_TRY(check_fill("nn_fill", draws, given, shoal_tensor_dtype(tensor), &distribution));
+    NN_TRY(
+        nn_law_of("nn_fill", &distribution, shoal_tensor_shape(tensor), shoal_tensor_n_dims(tensor), &law));
     NN_TRY(nn_target_open("nn_fill", tensor, /*reads=*/false, &target));
     const struct nn_runs runs = {.n_runs = 1, .run = (size_t)shoal_tensor_count(tensor)};
     struct nn_sequence sequence = nn_sequence_of(draws);

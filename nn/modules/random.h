@@ -16,8 +16,10 @@ struct nn_runs {
     size_t run;
 };
 
-/* SHOAL_ERR_INVALID, with a text that names the wrong value. Here and below, texts begin with `name`. */
-shoal_status nn_check_distribution(const char *name, const shoal_nn_distribution *distribution);
+/* Copies a distribution of the caller's (common/struct_size.h), and checks it. SHOAL_ERR_INVALID, with a text that names
+   the wrong value. Here and below, texts begin with `name`. */
+shoal_status nn_read_distribution(const char *name, const shoal_nn_distribution *given,
+                                  shoal_nn_distribution *distribution_out);
 
 /*
  * Computes the law of a distribution (which must have been checked) for a whole parameter of this shape. n_dims -1

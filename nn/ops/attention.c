@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "ops/attention_blocks.h"
-#include "common/check.h"
+#include "common/struct_size.h"
 #include "ops/functions.h"
 #include "shoal/autograd.h"
 #include "shoal/ops.h"
@@ -500,14 +500,14 @@ GRADIENT(attention_packed)
 
 /* The first result of a call with these tensors. */
 static shoal_tensor *call_attention(const char *name, enum nn_op op, shoal_tensor *const *tensors, size_t n,
-                                    const shoal_nn_attention_options *options)
+                                    const shoal_nn_attention_options *given)
 {
-    const shoal_nn_attention_options defaults = SHOAL_NN_ATTENTION_OPTIONS_INIT;
-    const shoal_nn_attention_options *given = options ? options : &defaults;
+    shoal_nn_attention_options options = SHOAL_NN_ATTENTION_OPTIONS_INIT;
     shoal_value arguments[N_PARTS + N_OPTIONS];
     shoal_tensor *output = NULL;
     bool needs_gradient = false;
-    shoal_status status = nn_check_size(name, "options", given->struct_size, sizeof(*given));
+    shoal_status status =
+        given ? nn_struct_read(name, "options", given, &options, sizeof(options)) : SHOAL_OK;
     if (status != SHOAL_OK) {
         (void)shoal_scope_fail(status);
         return NULL;
@@ -516,16 +516,16 @@ static shoal_tensor *call_attention(const char *name, enum nn_op op, shoal_tenso
         arguments[i] = nn_tensor(tensors[i]);
         needs_gradient = needs_gradient || (tensors[i] && shoal_requires_grad(tensors[i]));
     }
-    shoal_tensor *position = given->dropout > 0 ? given->position : NULL;
+    shoal_tensor *position = options.dropout > 0 ? options.position : NULL;
     /* The gradient reads the position again: it has a copy, as in shoal_nn_dropout. */
     if (position && needs_gradient) {
         position = shoal_clone(position);
     }
     arguments[n + POSITION] = nn_optional(position);
-    arguments[n + IS_CAUSAL] = nn_bool(given->is_causal);
-    arguments[n + SCALE] = nn_float(given->scale);
-    arguments[n + DROPOUT] = nn_float(given->dropout);
-    arguments[n + STREAM] = nn_int((int64_t)given->stream);
+    arguments[n + IS_CAUSAL] = nn_bool(options.is_causal);
+    arguments[n + SCALE] = nn_float(options.scale);
+    arguments[n + DROPOUT] = nn_float(options.dropout);
+    arguments[n + STREAM] = nn_int((int64_t)options.stream);
     return nn_call_list(op, arguments, n + N_OPTIONS, &output, 1) == SHOAL_OK ? output : NULL;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The typed functions of shoal_nn/nn.h: they box their arguments. */
-#include "common/check.h"
+#include "common/struct_size.h"
 #include "ops/ops.h"
 #include "shoal/autograd.h"
 #include "shoal/ops.h"
@@ -108,19 +108,20 @@ shoal_tensor *shoal_nn_cross_entropy(shoal_tensor *logits, shoal_tensor *targets
 }
 
 shoal_tensor *shoal_nn_cross_entropy_with(shoal_tensor *logits, shoal_tensor *targets,
-                                          const shoal_nn_cross_entropy_options *options)
+                                          const shoal_nn_cross_entropy_options *given)
 {
-    if (!options) {
+    shoal_nn_cross_entropy_options options = SHOAL_NN_CROSS_ENTROPY_OPTIONS_INIT;
+    if (!given) {
         return shoal_nn_cross_entropy(logits, targets);
     }
     shoal_status status =
-        nn_check_size("nn_cross_entropy_with", "options", options->struct_size, sizeof(*options));
+        nn_struct_read("nn_cross_entropy_with", "options", given, &options, sizeof(options));
     if (status != SHOAL_OK) {
         (void)shoal_scope_fail(status);
         return NULL;
     }
-    const shoal_value arguments[] = {nn_tensor(logits), nn_tensor(targets), nn_int(options->ignore_index),
-                                     nn_float(options->label_smoothing)};
+    const shoal_value arguments[] = {nn_tensor(logits), nn_tensor(targets), nn_int(options.ignore_index),
+                                     nn_float(options.label_smoothing)};
     return nn_call(NN_OP_cross_entropy, arguments, 4);
 }
 

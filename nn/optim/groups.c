@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/struct_size.h"
 #include "ops/ops.h"
 #include "optim/optim.h"
 #include "math/pattern.h"
@@ -57,12 +58,27 @@ static shoal_status check_rates(const char *call, const shoal_nn_optimizer *opti
     return nn_check_number(call, field, row->weight_decay, (double)INFINITY);
 }
 
-static shoal_status check_row(const char *call, const shoal_nn_optimizer *optimizer, size_t index,
-                              const shoal_nn_param_group *row)
+/* Rows of a caller's array, which may be shorter or longer than ours. All have the same size. */
+static shoal_status read_row(const char *call, const shoal_nn_param_group *groups, size_t index,
+                             shoal_nn_param_group *row_out)
 {
     char which[40];
     (void)snprintf(which, sizeof(which), "group %zu", index);
-    NN_TRY(nn_check_size(call, which, row->struct_size, sizeof(*row)));
+    size_t stride = groups[0].struct_size;
+    const char *given = (const char *)groups + index * stride;
+    size_t bytes;
+    memcpy(&bytes, given, sizeof(bytes));
+    if (bytes != stride) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s: struct_size %zu is not %zu, as of group 0", call, which,
+                          bytes, stride);
+    }
+    *row_out = (shoal_nn_param_group)SHOAL_NN_PARAM_GROUP_INIT;
+    return nn_struct_read(call, which, given, row_out, sizeof(*row_out));
+}
+
+static shoal_status check_row(const char *call, const shoal_nn_optimizer *optimizer, size_t index,
+                              const shoal_nn_param_group *row)
+{
     struct group_name name = name_of(index, row);
     if (row->max_dims < 0 || row->max_dims > SHOAL_MAX_DIMS) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: %s: max_dims: %d is not within 0..%d", call, name.text,
@@ -91,10 +107,11 @@ static shoal_status copy_rows(const char *call, shoal_nn_optimizer *optimizer,
     }
     for (size_t i = 0; i < n_groups; i++) {
         shoal_nn_param_group *row = &optimizer->groups[i];
-        *row = groups[i];
+        NN_TRY(read_row(call, groups, i, row));
+        const char *pattern = row->pattern;
         optimizer->n_groups = i + 1;
-        row->pattern = groups[i].pattern ? copy_text(groups[i].pattern) : NULL;
-        if (groups[i].pattern && !row->pattern) {
+        row->pattern = pattern ? copy_text(pattern) : NULL;
+        if (pattern && !row->pattern) {
             return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for the pattern of group %zu", call, i);
         }
     }
@@ -208,7 +225,9 @@ static shoal_status take_parameters(struct making *making, const shoal_nn_param_
 {
     shoal_nn_optimizer *optimizer = making->optimizer;
     for (size_t i = 0; i < n_groups; i++) {
-        NN_TRY(check_row(making->call, optimizer, i, &groups[i]));
+        shoal_nn_param_group row = SHOAL_NN_PARAM_GROUP_INIT;
+        NN_TRY(read_row(making->call, groups, i, &row));
+        NN_TRY(check_row(making->call, optimizer, i, &row));
     }
     NN_TRY(copy_rows(making->call, optimizer, groups, n_groups));
     making->n_fitting = calloc(2 * (n_groups + 1), sizeof(size_t));
@@ -222,9 +241,10 @@ static shoal_status take_parameters(struct making *making, const shoal_nn_param_
 }
 
 static shoal_status create_for(const char *call, enum nn_rule rule, shoal_module *module,
-                               const shoal_nn_adamw_options *options, const shoal_nn_param_group *groups,
+                               const shoal_nn_adamw_options *given, const shoal_nn_param_group *groups,
                                size_t n_groups, shoal_nn_optimizer **optimizer_out)
 {
+    shoal_nn_adamw_options options;
     struct making making = {.call = call, .module = module};
     size_t n_parameters = 0;
     if (!module) {
@@ -234,13 +254,13 @@ static shoal_status create_for(const char *call, enum nn_rule rule, shoal_module
         return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call,
                           optimizer_out ? "groups" : "optimizer_out");
     }
-    NN_TRY(nn_check_adamw_options(call, options));
+    NN_TRY(nn_read_adamw_options(call, given, &options));
     NN_TRY(shoal_module_count(module, SHOAL_WALK_PARAMETERS, &n_parameters));
     if (n_parameters == 0) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: the module has no parameters: there is nothing to optimize",
                           call);
     }
-    NN_TRY(nn_optimizer_allocate(call, rule, options, n_parameters, &making.optimizer));
+    NN_TRY(nn_optimizer_allocate(call, rule, &options, n_parameters, &making.optimizer));
     shoal_status status = take_parameters(&making, groups, n_groups);
     free(making.n_fitting);
     if (status != SHOAL_OK) {
@@ -265,9 +285,7 @@ shoal_status shoal_nn_adamw_create_for(shoal_module *module, const shoal_nn_adam
                                        const shoal_nn_param_group *groups, size_t n_groups,
                                        shoal_nn_optimizer **optimizer_out)
 {
-    const shoal_nn_adamw_options defaults = SHOAL_NN_ADAMW_OPTIONS_INIT;
-    return create_for("nn_adamw_create_for", NN_RULE_ADAMW, module, options ? options : &defaults, groups,
-                      n_groups, optimizer_out);
+    return create_for("nn_adamw_create_for", NN_RULE_ADAMW, module, options, groups, n_groups, optimizer_out);
 }
 
 /* Afterwards --------------------------------------------------------------------------------------------- */
@@ -300,13 +318,11 @@ int64_t shoal_nn_optimizer_group_of(const shoal_nn_optimizer *optimizer, size_t 
     return optimizer->parameters[index].group;
 }
 
-static shoal_status check_group(const char *call, const shoal_nn_optimizer *optimizer, size_t group,
-                                const char *name, const shoal_nn_param_group *row)
+static shoal_status check_group(const char *call, const shoal_nn_optimizer *optimizer, size_t group)
 {
-    if (!optimizer || !row) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, optimizer ? name : "optimizer");
+    if (!optimizer) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: optimizer is NULL", call);
     }
-    NN_TRY(nn_check_size(call, name, row->struct_size, sizeof(*row)));
     if (group >= optimizer->n_groups) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: group %zu, but there are %zu groups", call, group,
                           optimizer->n_groups);
@@ -317,16 +333,19 @@ static shoal_status check_group(const char *call, const shoal_nn_optimizer *opti
 shoal_status shoal_nn_optimizer_get_group(const shoal_nn_optimizer *optimizer, size_t group,
                                           shoal_nn_param_group *row_out)
 {
-    NN_TRY(check_group("nn_optimizer_get_group", optimizer, group, "row_out", row_out));
-    *row_out = optimizer->groups[group];
-    return SHOAL_OK;
+    static const char call[] = "nn_optimizer_get_group";
+    NN_TRY(check_group(call, optimizer, group));
+    return nn_struct_write(call, "row_out", row_out, &optimizer->groups[group], sizeof(*row_out));
 }
 
 shoal_status shoal_nn_optimizer_set_group(shoal_nn_optimizer *optimizer, size_t group,
-                                          const shoal_nn_param_group *row)
+                                          const shoal_nn_param_group *given)
 {
     static const char call[] = "nn_optimizer_set_group";
-    NN_TRY(check_group(call, optimizer, group, "row", row));
+    NN_TRY(check_group(call, optimizer, group));
+    shoal_nn_param_group own = optimizer->groups[group]; /* what the caller's struct does not have stays */
+    const shoal_nn_param_group *row = &own;
+    NN_TRY(nn_struct_read(call, "row", given, &own, sizeof(own)));
     shoal_nn_param_group *old = &optimizer->groups[group];
     struct group_name name = name_of(group, old);
     const char *patterns[] = {old->pattern ? old->pattern : "", row->pattern ? row->pattern : ""};

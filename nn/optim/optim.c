@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "common/check.h"
+#include "common/struct_size.h"
 #include "ops/ops.h"
 #include "shoal/autograd.h"
 #include "shoal/scope.h"
@@ -28,9 +29,13 @@ static shoal_status check_not_zero(const char *call, const char *name, double va
     return SHOAL_OK;
 }
 
-shoal_status nn_check_adamw_options(const char *call, const shoal_nn_adamw_options *options)
+shoal_status nn_read_adamw_options(const char *call, const shoal_nn_adamw_options *given,
+                                   shoal_nn_adamw_options *options)
 {
-    NN_TRY(nn_check_size(call, "options", options->struct_size, sizeof(*options)));
+    *options = (shoal_nn_adamw_options)SHOAL_NN_ADAMW_OPTIONS_INIT;
+    if (given) {
+        NN_TRY(nn_struct_read(call, "options", given, options, sizeof(*options)));
+    }
     NN_TRY(nn_check_number(call, "lr", options->lr, (double)INFINITY));
     NN_TRY(nn_check_number(call, "beta1", options->beta1, 1));
     NN_TRY(nn_check_number(call, "beta2", options->beta2, 1));
@@ -164,16 +169,17 @@ static shoal_status check_list(const char *call, const char *name, const void *l
 }
 
 static shoal_status create(const char *call, enum nn_rule rule, shoal_tensor *const *tensors,
-                           size_t n_tensors, const shoal_nn_adamw_options *options,
+                           size_t n_tensors, const shoal_nn_adamw_options *given,
                            shoal_nn_optimizer **optimizer_out)
 {
+    shoal_nn_adamw_options options;
     NN_TRY(check_list(call, "parameters", tensors, n_tensors, optimizer_out));
-    NN_TRY(nn_check_adamw_options(call, options));
+    NN_TRY(nn_read_adamw_options(call, given, &options));
     for (size_t i = 0; i < n_tensors; i++) {
         NN_TRY(nn_check_tensor(call, number_of(i).text, tensors[i]));
     }
     shoal_nn_optimizer *optimizer;
-    NN_TRY(nn_optimizer_allocate(call, rule, options, n_tensors, &optimizer));
+    NN_TRY(nn_optimizer_allocate(call, rule, &options, n_tensors, &optimizer));
     for (size_t i = 0; i < n_tensors; i++) {
         nn_parameter_set(&optimizer->parameters[i], tensors[i]);
     }
@@ -182,16 +188,17 @@ static shoal_status create(const char *call, enum nn_rule rule, shoal_tensor *co
 }
 
 static shoal_status create_raw(const char *call, enum nn_rule rule, const shoal_nn_shard *shards,
-                               size_t n_shards, const shoal_nn_adamw_options *options,
+                               size_t n_shards, const shoal_nn_adamw_options *given,
                                shoal_nn_optimizer **optimizer_out)
 {
+    shoal_nn_adamw_options options;
     NN_TRY(check_list(call, "shards", shards, n_shards, optimizer_out));
-    NN_TRY(nn_check_adamw_options(call, options));
+    NN_TRY(nn_read_adamw_options(call, given, &options));
     for (size_t i = 0; i < n_shards; i++) {
         NN_TRY(nn_check_parameter_dtype(call, number_of(i).text, shards[i].dtype));
     }
     shoal_nn_optimizer *optimizer;
-    NN_TRY(nn_optimizer_allocate(call, rule, options, n_shards, &optimizer));
+    NN_TRY(nn_optimizer_allocate(call, rule, &options, n_shards, &optimizer));
     optimizer->is_raw = true;
     for (size_t i = 0; i < n_shards; i++) {
         optimizer->parameters[i].count = shards[i].count;
@@ -201,14 +208,15 @@ static shoal_status create_raw(const char *call, enum nn_rule rule, const shoal_
     return SHOAL_OK;
 }
 
-shoal_status nn_widen_sgd_options(const char *call, const shoal_nn_sgd_options *options,
+shoal_status nn_widen_sgd_options(const char *call, const shoal_nn_sgd_options *given,
                                   shoal_nn_adamw_options *wide_out)
 {
+    shoal_nn_sgd_options options = SHOAL_NN_SGD_OPTIONS_INIT;
     *wide_out = (shoal_nn_adamw_options)SHOAL_NN_ADAMW_OPTIONS_INIT;
-    if (options) {
-        NN_TRY(nn_check_size(call, "options", options->struct_size, sizeof(*options)));
-        wide_out->lr = options->lr;
+    if (given) {
+        NN_TRY(nn_struct_read(call, "options", given, &options, sizeof(options)));
     }
+    wide_out->lr = options.lr;
     return SHOAL_OK;
 }
 
@@ -231,18 +239,14 @@ shoal_status shoal_nn_sgd_create_raw(const shoal_nn_shard *shards, size_t n_shar
 shoal_status shoal_nn_adamw_create(shoal_tensor *const *parameters, size_t n_parameters,
                                    const shoal_nn_adamw_options *options, shoal_nn_optimizer **optimizer_out)
 {
-    const shoal_nn_adamw_options defaults = SHOAL_NN_ADAMW_OPTIONS_INIT;
-    return create("nn_adamw_create", NN_RULE_ADAMW, parameters, n_parameters, options ? options : &defaults,
-                  optimizer_out);
+    return create("nn_adamw_create", NN_RULE_ADAMW, parameters, n_parameters, options, optimizer_out);
 }
 
 shoal_status shoal_nn_adamw_create_raw(const shoal_nn_shard *shards, size_t n_shards,
                                        const shoal_nn_adamw_options *options,
                                        shoal_nn_optimizer **optimizer_out)
 {
-    const shoal_nn_adamw_options defaults = SHOAL_NN_ADAMW_OPTIONS_INIT;
-    return create_raw("nn_adamw_create_raw", NN_RULE_ADAMW, shards, n_shards, options ? options : &defaults,
-                      optimizer_out);
+    return create_raw("nn_adamw_create_raw", NN_RULE_ADAMW, shards, n_shards, options, optimizer_out);
 }
 
 static void free_parameter(struct nn_parameter *parameter)

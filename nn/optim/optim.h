@@ -56,7 +56,9 @@ struct shoal_nn_optimizer {
 /* Of a parameter: a tensor that an optimizer can have. `which` is how a text names it: "3", or its path. */
 shoal_status nn_check_tensor(const char *call, const char *which, const shoal_tensor *tensor);
 shoal_status nn_check_parameter_dtype(const char *call, const char *which, shoal_dtype dtype);
-shoal_status nn_check_adamw_options(const char *call, const shoal_nn_adamw_options *options);
+/* Copies options of the caller's (common/struct_size.h), and checks them. NULL: the defaults. */
+shoal_status nn_read_adamw_options(const char *call, const shoal_nn_adamw_options *given,
+                                   shoal_nn_adamw_options *options);
 /* That there is such a parameter. */
 shoal_status nn_check_index(const char *call, const shoal_nn_optimizer *optimizer, size_t index);
 /* That there is an optimizer, made over raw memory or over tensors. */

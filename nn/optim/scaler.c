@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/check.h"
+#include "common/struct_size.h"
 #include "optim/named_items.h"
 #include "optim/optim.h"
 #include "shoal/fully_shard.h"
@@ -37,7 +37,6 @@ static shoal_status check_scale(const char *call, double scale)
 
 static shoal_status check_options(const char *call, const shoal_nn_scaler_options *options)
 {
-    NN_TRY(nn_check_size(call, "options", options->struct_size, sizeof(*options)));
     if (options->scale == 0) {
         return shoal_fail(
             SHOAL_ERR_INVALID,
@@ -72,22 +71,24 @@ static shoal_status make_scale(double scale, shoal_tensor **tensor_out)
     return SHOAL_OK;
 }
 
-shoal_status shoal_nn_scaler_create(const shoal_nn_scaler_options *options, shoal_nn_scaler **scaler_out)
+shoal_status shoal_nn_scaler_create(const shoal_nn_scaler_options *given, shoal_nn_scaler **scaler_out)
 {
     static const char call[] = "nn_scaler_create";
-    const shoal_nn_scaler_options defaults = SHOAL_NN_SCALER_OPTIONS_INIT;
-    options = options ? options : &defaults;
+    shoal_nn_scaler_options options = SHOAL_NN_SCALER_OPTIONS_INIT;
     if (!scaler_out) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: scaler_out is NULL", call);
     }
-    NN_TRY(check_options(call, options));
+    if (given) {
+        NN_TRY(nn_struct_read(call, "options", given, &options, sizeof(options)));
+    }
+    NN_TRY(check_options(call, &options));
     shoal_nn_scaler *scaler = calloc(1, sizeof(*scaler));
     if (!scaler) {
         return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for a scaler", call);
     }
     atomic_init(&scaler->n_references, 1);
-    scaler->options = *options;
-    shoal_status status = make_scale(options->scale, &scaler->scale);
+    scaler->options = options;
+    shoal_status status = make_scale(options.scale, &scaler->scale);
     if (status != SHOAL_OK) {
         shoal_nn_scaler_free(scaler);
         return status;
@@ -399,32 +400,33 @@ shoal_status shoal_nn_scaler_get_state(const shoal_nn_scaler *scaler, shoal_nn_s
     if (!scaler || !state_out) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, scaler ? "state_out" : "scaler");
     }
-    NN_TRY(nn_check_size(call, "state_out", state_out->struct_size, sizeof(*state_out)));
-    state_out->scale = scaler->options.scale;
-    state_out->n_clean = scaler->n_clean;
-    state_out->n_skipped = scaler->n_skipped;
-    state_out->is_clean = is_clean(scaler);
-    return SHOAL_OK;
+    const shoal_nn_scaler_state state = {.struct_size = sizeof(state),
+                                         .scale = scaler->options.scale,
+                                         .n_clean = scaler->n_clean,
+                                         .n_skipped = scaler->n_skipped,
+                                         .is_clean = is_clean(scaler)};
+    return nn_struct_write(call, "state_out", state_out, &state, sizeof(state));
 }
 
-shoal_status shoal_nn_scaler_set_state(shoal_nn_scaler *scaler, const shoal_nn_scaler_state *state)
+shoal_status shoal_nn_scaler_set_state(shoal_nn_scaler *scaler, const shoal_nn_scaler_state *given)
 {
     static const char call[] = "nn_scaler_set_state";
-    if (!scaler || !state) {
+    shoal_nn_scaler_state state = SHOAL_NN_SCALER_STATE_INIT;
+    if (!scaler || !given) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, scaler ? "state" : "scaler");
     }
-    NN_TRY(nn_check_size(call, "state", state->struct_size, sizeof(*state)));
-    NN_TRY(check_scale(call, state->scale));
-    if (state->n_clean < 0 || state->n_skipped < 0) {
+    NN_TRY(nn_struct_read(call, "state", given, &state, sizeof(state)));
+    NN_TRY(check_scale(call, state.scale));
+    if (state.n_clean < 0 || state.n_skipped < 0) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: %s: %" PRId64 " is negative", call,
-                          state->n_clean < 0 ? "n_clean" : "n_skipped",
-                          state->n_clean < 0 ? state->n_clean : state->n_skipped);
+                          state.n_clean < 0 ? "n_clean" : "n_skipped",
+                          state.n_clean < 0 ? state.n_clean : state.n_skipped);
     }
     if (scaler->n_entries > 0) {
         return shoal_fail(SHOAL_ERR_STATE, "%s: gradients were unscaled and wait for their update", call);
     }
-    NN_TRY(set_scale(scaler, state->scale));
-    set_counters(scaler, state->n_clean, state->n_skipped);
+    NN_TRY(set_scale(scaler, state.scale));
+    set_counters(scaler, state.n_clean, state.n_skipped);
     return SHOAL_OK;
 }
 

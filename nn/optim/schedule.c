@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "common/check.h"
+#include "common/struct_size.h"
 #include "optim/named_items.h"
 #include "shoal/fp_mode.h"
 #include "common/try.h"
@@ -113,10 +114,6 @@ static shoal_status check_unused(const char *call, const shoal_nn_schedule *sche
 
 static shoal_status check_schedule(const char *call, const shoal_nn_schedule *schedule)
 {
-    if (!schedule) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: schedule is NULL", call);
-    }
-    NN_TRY(nn_check_size(call, "schedule", schedule->struct_size, sizeof(*schedule)));
     const struct kind *kind = find_kind(schedule->kind);
     if (!kind) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: kind: %d is not a shoal_nn_schedule_kind", call,
@@ -139,12 +136,28 @@ static shoal_status check_schedule(const char *call, const shoal_nn_schedule *sc
     return SHOAL_OK;
 }
 
+/* Every version has the step, which calls count on in the caller's struct. */
+static shoal_status read_schedule(const char *call, const shoal_nn_schedule *given,
+                                  shoal_nn_schedule *schedule_out)
+{
+    enum {
+        LEAST_BYTES = offsetof(shoal_nn_schedule, step) + sizeof(int64_t)
+    };
+    *schedule_out = (shoal_nn_schedule)SHOAL_NN_SCHEDULE_INIT;
+    NN_TRY(nn_struct_check(call, "schedule", given));
+    if (given->struct_size < LEAST_BYTES) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: schedule: struct_size %zu is not at least %d", call,
+                          given->struct_size, (int)LEAST_BYTES);
+    }
+    NN_TRY(nn_struct_read(call, "schedule", given, schedule_out, sizeof(*schedule_out)));
+    return check_schedule(call, schedule_out);
+}
+
 /* Calls ----------------------------------------------------------------------------------------------------- */
 
 static shoal_status compute_rate(const char *call, const shoal_nn_schedule *schedule, int64_t step,
                                  double *lr_out)
 {
-    NN_TRY(check_schedule(call, schedule));
     NN_TRY(check_not_negative(call, "step", step));
     uint64_t mode = shoal_fp_mode_enter();
     if (step < schedule->n_warmup) {
@@ -156,20 +169,24 @@ static shoal_status compute_rate(const char *call, const shoal_nn_schedule *sche
     return SHOAL_OK;
 }
 
-shoal_status shoal_nn_schedule_at(const shoal_nn_schedule *schedule, int64_t step, double *lr_out)
+shoal_status shoal_nn_schedule_at(const shoal_nn_schedule *given, int64_t step, double *lr_out)
 {
     static const char call[] = "nn_schedule_at";
+    shoal_nn_schedule schedule;
     if (!lr_out) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: lr_out is NULL", call);
     }
-    return compute_rate(call, schedule, step, lr_out);
+    NN_TRY(read_schedule(call, given, &schedule));
+    return compute_rate(call, &schedule, step, lr_out);
 }
 
 shoal_status shoal_nn_schedule_next(shoal_nn_schedule *schedule, shoal_nn_optimizer *optimizer)
 {
     static const char call[] = "nn_schedule_next";
+    shoal_nn_schedule own;
     double lr = 0;
-    NN_TRY(compute_rate(call, schedule, schedule ? schedule->step : 0, &lr));
+    NN_TRY(read_schedule(call, schedule, &own));
+    NN_TRY(compute_rate(call, &own, own.step, &lr));
     if (schedule->step == INT64_MAX) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: step: there is none after %" PRId64, call, schedule->step);
     }
@@ -192,7 +209,8 @@ shoal_status shoal_nn_schedule_add_items(shoal_nn_schedule *schedule, shoal_item
     if (!items || !prefix) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, items ? "prefix" : "items");
     }
-    NN_TRY(check_schedule(call, schedule));
+    shoal_nn_schedule own;
+    NN_TRY(read_schedule(call, schedule, &own));
     shoal_items *added;
     NN_TRY(shoal_items_create(&added));
     shoal_status status = nn_add_integer(call, added, prefix, "step", &schedule->step);

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "common/check.h"
+#include "common/struct_size.h"
 #include "ops/ops.h"
 #include "optim/optim.h"
 #include "shoal/ops.h"
@@ -47,12 +47,12 @@ shoal_status shoal_nn_optimizer_get_state(const shoal_nn_optimizer *optimizer, s
     if (!state_out) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: state_out is NULL", call);
     }
-    NN_TRY(nn_check_size(call, "state_out", state_out->struct_size, sizeof(*state_out)));
     const struct nn_parameter *parameter = &optimizer->parameters[index];
-    state_out->n_updates = parameter->n_updates;
-    state_out->first_moment = parameter->moments[0];
-    state_out->second_moment = parameter->moments[1];
-    return SHOAL_OK;
+    const shoal_nn_optimizer_state state = {.struct_size = sizeof(state),
+                                            .n_updates = parameter->n_updates,
+                                            .first_moment = parameter->moments[0],
+                                            .second_moment = parameter->moments[1]};
+    return nn_struct_write(call, "state_out", state_out, &state, sizeof(state));
 }
 
 static bool has_shape(const struct nn_parameter *parameter, const shoal_tensor *moment)
@@ -153,14 +153,11 @@ static void finish_arrival(const struct nn_parameter *parameter, shoal_tensor **
     }
 }
 
-static shoal_status check_state(const char *call, const shoal_nn_optimizer *optimizer, size_t index,
-                                const shoal_nn_optimizer_state *state)
+static shoal_status read_state(const char *call, const shoal_nn_optimizer *optimizer, size_t index,
+                               const shoal_nn_optimizer_state *given, shoal_nn_optimizer_state *state)
 {
     NN_TRY(nn_check_index(call, optimizer, index));
-    if (!state) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: state is NULL", call);
-    }
-    NN_TRY(nn_check_size(call, "state", state->struct_size, sizeof(*state)));
+    NN_TRY(nn_struct_read(call, "state", given, state, sizeof(*state)));
     if (state->n_updates < 0) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: n_updates: %lld is negative", call,
                           (long long)state->n_updates);
@@ -171,15 +168,16 @@ static shoal_status check_state(const char *call, const shoal_nn_optimizer *opti
 }
 
 shoal_status shoal_nn_optimizer_set_state(shoal_nn_optimizer *optimizer, size_t index,
-                                          const shoal_nn_optimizer_state *state)
+                                          const shoal_nn_optimizer_state *given)
 {
-    NN_TRY(check_state("nn_optimizer_set_state", optimizer, index, state));
+    shoal_nn_optimizer_state state = {.struct_size = sizeof(state)};
+    NN_TRY(read_state("nn_optimizer_set_state", optimizer, index, given, &state));
     struct nn_parameter *parameter = &optimizer->parameters[index];
-    shoal_tensor *const given[NN_N_MOMENTS] = {state->first_moment, state->second_moment};
+    shoal_tensor *const moments[NN_N_MOMENTS] = {state.first_moment, state.second_moment};
     struct arrival arrivals[NN_N_MOMENTS] = {{0}};
     shoal_status status = SHOAL_OK;
     for (int i = 0; status == SHOAL_OK && i < NN_N_MOMENTS; i++) {
-        status = prepare_arrival(parameter, parameter->moments[i], given[i], &arrivals[i]);
+        status = prepare_arrival(parameter, parameter->moments[i], moments[i], &arrivals[i]);
     }
     for (int i = 0; i < NN_N_MOMENTS; i++) {
         if (status == SHOAL_OK) {
@@ -188,7 +186,7 @@ shoal_status shoal_nn_optimizer_set_state(shoal_nn_optimizer *optimizer, size_t 
         shoal_tensor_unref(arrivals[i].values);
     }
     if (status == SHOAL_OK) {
-        parameter->n_updates = state->n_updates;
+        parameter->n_updates = state.n_updates;
     }
     return status;
 }

@@ -198,7 +198,10 @@ NN_TEST(parts_refuse_wrong_options)
     REFUSED(linear, linear, n_in, 0, "n_in: 0 is not at least 1");
     REFUSED(linear, linear, n_out, 0, "n_out: 0 is not at least 1");
     REFUSED(linear, linear, std, -1, "std: -1 is not at least 0 and below inf");
-    REFUSED(linear, linear, struct_size, 8, "options: struct_size 8 is not 56");
+    REFUSED(linear, linear, struct_size, 8,
+            "options: struct_size 8 is not at least 16: it is the sizeof of the struct, which the macro that "
+            "ends in "
+            "_INIT sets");
     REFUSED(embedding, embedding, n_rows, 0, "n_rows: 0 is not at least 1");
     REFUSED(embedding, embedding, width, 0, "width: 0 is not at least 1");
     REFUSED(layer_norm, norm, width, 0, "width: 0 is not at least 1");

@@ -495,7 +495,7 @@ TEST(distributions_that_are_none)
         {SHOAL_NN_KAIMING_NORMAL(nan, SHOAL_NN_FAN_IN), "gain: nan"},
         {SHOAL_NN_KAIMING_NORMAL(1, (shoal_nn_fan)2), "fan: 2"},
         {SHOAL_NN_DISTRIBUTION_INIT, "kind is 0"},
-        {{.struct_size = 3, .kind = SHOAL_NN_KIND_NORMAL}, "struct_size is 3"},
+        {{.struct_size = 3, .kind = SHOAL_NN_KIND_NORMAL}, "struct_size 3 is not"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         refuse(&rows[i].distribution, rows[i].words);
