@@ -19,6 +19,7 @@
 #include "base/try.h"
 #include "comm/call/collectives.h"
 #include "comm/group/group.h"
+#include "comm/group/world.h"
 #include "shoal/group.h"
 
 enum {
@@ -206,7 +207,7 @@ static void write_differences(struct text *text, const struct shoal_group *group
         if (!is_new(&like)) {
             continue;
         }
-        (void)rank_list_write(ranks, shoal_world_n_ranks(group->world), is_like, &like);
+        (void)rank_list_write(ranks, group->world->n_ranks, is_like, &like);
         aspect->write(&item, &records[i], first);
         text_add(&item, " on %s", ranks);
         text_add_name(text, n_values == 0 ? "" : ", ", string);
@@ -325,7 +326,7 @@ static shoal_status meet(struct shoal_group *group, const struct purpose *purpos
     }
     struct record *records = mem_alloc_zeroed(n_ranks, sizeof *records);
     shoal_status status = confirm_memory(group, purpose, records != NULL);
-    if (status == SHOAL_OK) {
+    if (status == SHOAL_OK && records) {
         status = gather_and_compare(group, purpose, mine, records);
     }
     mem_free(records);
