@@ -42,7 +42,8 @@ struct test_case {
     int line; /* tests run in the order of the file */
 };
 
-#define TEST_PLACE .file = __FILE__, .line = __LINE__
+/* The file that is compiled, also for a test that a header of it defines. */
+#define TEST_PLACE .file = __BASE_FILE__, .line = __LINE__
 
 #define TEST(test_name)                                     \
     static void test_name(void);                            \
