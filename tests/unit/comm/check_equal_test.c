@@ -48,7 +48,7 @@ static void compare_equal(struct rank *self)
     uint64_t sequence = shoal_group_sequence(session.group);
     CHECK_OK(shoal_group_check_equal_real(session.group, "learning rate", 0.1));
     CHECK_INT(shoal_group_sequence(session.group), sequence + 1);
-    CHECK_OK(shoal_group_check_equal_real(session.group, "nothing", NAN));
+    CHECK_OK(shoal_group_check_equal_real(session.group, "nothing", (double)NAN));
     CHECK_OK(shoal_group_check_equal_integer(session.group, "seed", INT64_MIN));
     CHECK_OK(shoal_group_check_equal(session.group, "n", bytes, 1));
     CHECK_OK(shoal_group_check_equal(session.group, name, bytes, sizeof bytes));
