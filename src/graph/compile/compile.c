@@ -458,8 +458,8 @@ static shoal_status compare_bound(const struct variant *variant, const struct ca
     return status;
 }
 
-static shoal_status capture_again(struct shoal_compiled *compiled, const struct variant *variant,
-                                  shoal_tensor *const *inputs, size_t n_inputs)
+static shoal_status compare_with_new_capture(struct shoal_compiled *compiled, const struct variant *variant,
+                                             shoal_tensor *const *inputs, size_t n_inputs)
 {
     shoal_graph *graph;
     char *text = NULL;
@@ -524,7 +524,7 @@ static shoal_status run(struct shoal_compiled *compiled, struct attempt *attempt
         TRY(compile_variant(compiled, attempt, inputs, n_inputs, &variant));
     } else {
         if (variant->captured && !compile_gradients_have_moved(&variant->gradients)) {
-            TRY(capture_again(compiled, variant, inputs, n_inputs));
+            TRY(compare_with_new_capture(compiled, variant, inputs, n_inputs));
         }
         TRY(world_call_meet(variant->groups, variant->n_groups));
     }

@@ -2,7 +2,7 @@
 /*
  * A plan is what a graph is lowered to: buffers with fixed places in memory, and steps in order.
  *
- *   lowering    graph -> buffers and steps          graph/lower*.c, rows in lowerings.def
+ *   lowering    graph -> buffers and steps          graph/lower/, rows in lowerings.def
  *   placing     buffers -> offsets in areas         graph/plan/place.c: nothing in flight shares bytes with anything else
  *   binding     areas -> memory, prepared calls     graph/run/bind.c: once; ranks make shared memory together
  *   running     steps, one after the other          graph/run/plan_run.c: allocates nothing

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "parallel/fsdp/engine/step/agree.h"
+#include "parallel/fsdp/engine/step/same_units.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/lanes.h"
 #include "parallel/fsdp/engine/state/param.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks that all ranks have the same units. */
-#ifndef PARALLEL_FSDP_ENGINE_STEP_AGREE_H
-#define PARALLEL_FSDP_ENGINE_STEP_AGREE_H
+#ifndef PARALLEL_FSDP_ENGINE_STEP_SAME_UNITS_H
+#define PARALLEL_FSDP_ENGINE_STEP_SAME_UNITS_H
 
 #include "parallel/fsdp/engine/state/context.h"
 

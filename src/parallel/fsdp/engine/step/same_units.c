@@ -7,7 +7,7 @@
  * Every rank of a group sees the numbers of all ranks, so all know which unit is the first that differs. Together they
  * then look for the difference: they exchange a number for each part of the unit, then a description of that part.
  */
-#include "parallel/fsdp/engine/step/agree.h"
+#include "parallel/fsdp/engine/step/same_units.h"
 
 #include <stdio.h>
 #include <string.h>
