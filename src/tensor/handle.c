@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/refcount.h"
-#include "tensor/memory.h"
+#include "tensor/block.h"
 #include "tensor/scope_stack.h"
 
 /* What is known of a dead tensor. Its place in the ring is the tensor's owner_index. */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "base/try.h"
+#include "tensor/block.h"
 #include "tensor/handle.h"
 #include "tensor/tensor.h"
 

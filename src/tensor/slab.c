@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A block counts its objects (tensor/memory.h). While a slab still makes objects in a block, all that it could make are
+ * A block counts its objects (tensor/block.h). While a slab still makes objects in a block, all that it could make are
  * counted in advance, so that making one need not write to the shared counter.
  */
 #include "tensor/slab.h"
 
 #include "base/mem.h"
-#include "tensor/memory.h"
+#include "tensor/block.h"
 
 /* Larger than the number of objects of any block. */
 #define PROMISED_OBJECTS (UINT32_C(1) << 30)

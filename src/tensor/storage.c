@@ -24,6 +24,7 @@
 #include "base/refcount.h"
 #include "base/try.h"
 #include "device/device.h"
+#include "tensor/block.h"
 
 struct fence {
     struct block block; /* first: fences are as short-lived as small results, and use the same spare blocks */

@@ -12,6 +12,7 @@
 #include "base/refcount.h"
 #include "base/try.h"
 #include "device/device.h"
+#include "tensor/block.h"
 #include "tensor/dtype.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"

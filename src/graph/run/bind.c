@@ -26,6 +26,7 @@
 #include "graph/plan/need.h"
 #include "graph/ir/storage_map.h"
 #include "op/op.h"
+#include "tensor/block.h"
 
 /* Memory ------------------------------------------------------------------------------------------------- */
 
