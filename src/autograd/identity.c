@@ -22,6 +22,11 @@ struct identity_node {
     hook_release release; /* of the context; NULL: none, or the context is still the caller's */
 };
 
+/* So many outputs need no memory of their own while they are made: modules have few inputs. */
+enum {
+    N_FEW = 8
+};
+
 static const char *name_identity(const struct node *node)
 {
     return "identity";
@@ -174,7 +179,8 @@ shoal_status identity_over(shoal_tensor *const *inputs, size_t n_inputs, const s
         return error_set(SHOAL_ERR_INVALID, "identity: %s is NULL", inputs ? "outputs_out" : "inputs");
     }
     TRY(handle_check_list("identity: input", inputs, n_inputs));
-    shoal_tensor **outputs = mem_alloc_zeroed(n_inputs, sizeof(outputs[0]));
+    shoal_tensor *few[N_FEW] = {NULL};
+    shoal_tensor **outputs = n_inputs <= N_FEW ? few : mem_alloc_zeroed(n_inputs, sizeof(outputs[0]));
     if (!outputs) {
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -187,6 +193,8 @@ shoal_status identity_over(shoal_tensor *const *inputs, size_t n_inputs, const s
     for (size_t i = 0; i < n_inputs && status == SHOAL_OK; i++) {
         outputs_out[i] = is_recorded ? outputs[i] : inputs[i];
     }
-    mem_free(outputs);
+    if (outputs != few) {
+        mem_free(outputs);
+    }
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "identity");
 }

@@ -43,7 +43,7 @@ shoal_status leaf_create(shoal_tensor *tensor)
 
 shoal_status leaf_detach(shoal_tensor *tensor, shoal_tensor **detached_out)
 {
-    TRY(tensor_create_view(tensor, &tensor->layout, detached_out));
+    TRY(tensor_create_alias(tensor, detached_out));
     (*detached_out)->is_detached = true;
     return SHOAL_OK;
 }

@@ -26,6 +26,19 @@ static inline struct leaf *leaf_of(const shoal_tensor *tensor)
     return history_is_leaf(tensor) ? (struct leaf *)history_of(tensor) : NULL;
 }
 
+/* For the library's own bookkeeping: what shoal_requires_grad and shoal_grad say of a tensor that is alive, or NULL.
+   Those two tell a capture, besides, that the program has asked and may decide by the answer. */
+static inline bool leaf_requires_grad(const shoal_tensor *tensor)
+{
+    return tensor && tensor->history;
+}
+
+static inline shoal_tensor *leaf_gradient(const shoal_tensor *tensor)
+{
+    const struct leaf *leaf = tensor ? leaf_of(tensor) : NULL;
+    return leaf ? leaf->gradient : NULL;
+}
+
 /* Makes a tensor without history a leaf. */
 shoal_status leaf_create(shoal_tensor *tensor);
 

@@ -16,6 +16,7 @@
 #include "base/refcount.h"
 #include "base/try.h"
 #include "device/device.h"
+#include "tensor/block.h"
 #include "tensor/scope.h"
 
 /* Histories -------------------------------------------------------------------------------------------- */
@@ -73,16 +74,26 @@ static size_t count_bytes(size_t count, size_t element_bytes)
                                                                               : SIZE_MAX / 8;
 }
 
+/* A node lies in a block behind its head: nodes are as short-lived as results. */
+static size_t block_bytes(void)
+{
+    return align_up(sizeof(struct block));
+}
+
 struct node *node_create(const struct node_kind *kind, size_t node_bytes, size_t n_inputs, size_t n_outputs,
                          size_t extra_bytes, void **extra_out)
 {
     size_t head_bytes = align_up(node_bytes);
     size_t input_bytes = count_bytes(n_inputs, sizeof(struct node_input));
     size_t output_bytes = count_bytes(n_outputs, sizeof(struct node_output));
-    char *block = mem_alloc_zeroed(1, head_bytes + input_bytes + output_bytes + count_bytes(extra_bytes, 1));
-    if (!block) {
+    size_t bytes = head_bytes + input_bytes + output_bytes + count_bytes(extra_bytes, 1);
+    struct block *in = block_create(block_bytes() + bytes);
+    if (!in) {
         return NULL;
     }
+    atomic_init(&in->objects, 1);
+    char *block = (char *)in + block_bytes();
+    memset(block, 0, bytes);
     struct node *node = (struct node *)block;
     node->kind = kind;
     atomic_init(&node->references, 1);
@@ -139,7 +150,7 @@ void node_consume(struct node *node)
 static void destroy(struct node *node)
 {
     node_consume(node);
-    mem_free(node);
+    block_free((struct block *)((char *)node - block_bytes()), node);
 }
 
 void node_unref(struct node *node)

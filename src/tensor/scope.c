@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "base/try.h"
-#include "tensor/block.h"
 #include "tensor/handle.h"
+#include "tensor/block.h"
 #include "tensor/tensor.h"
 
 /* While a callback runs: the scope that was innermost when it began, and that it must not end. */
@@ -18,22 +18,38 @@ static _Thread_local struct scope *callback_floor;
 void scope_open(struct scope *scope)
 {
     const struct scope *around = scope_current();
-    *scope = (struct scope){.tracer = around ? around->tracer : NULL,
-                            .has_grad = around ? around->has_grad : true,
-                            .runs_again = around && around->runs_again,
-                            .status = SHOAL_OK};
+    /* Field by field: to clear the text and the room would take longer than all the rest. */
+    scope->tensors = NULL;
+    scope->n_tensors = 0;
+    scope->n_promised = 0;
+    scope->capacity = 0;
+    scope->blocks = NULL;
+    scope->tracer = around ? around->tracer : NULL;
+    scope->has_grad = around ? around->has_grad : true;
+    scope->runs_again = around && around->runs_again;
+    scope->status = SHOAL_OK;
+    scope->text[0] = '\0';
+    scope->n_room = 0;
     scope_push(scope);
     block_keep_spares();
 }
 
+/* A scope of shoal_scope_begin. Each recorded op and each call of a module has one, for a short time. */
+struct allocated {
+    struct block block; /* first: the block's address is the allocation's */
+    struct scope scope;
+};
+_Static_assert(sizeof(struct allocated) <= BLOCK_REUSABLE_BYTES, "scopes are allocated as reusable blocks");
+
 shoal_status shoal_scope_begin(void)
 {
     error_clear();
-    struct scope *scope = mem_alloc(sizeof(*scope));
-    if (!scope) {
+    struct allocated *allocated = (struct allocated *)block_create(sizeof *allocated);
+    if (!allocated) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    scope_open(scope);
+    atomic_init(&allocated->block.objects, 1);
+    scope_open(&allocated->scope);
     return SHOAL_OK;
 }
 
@@ -84,7 +100,7 @@ static void free_contents(struct scope *scope)
 static void free_scope(struct scope *scope)
 {
     free_contents(scope);
-    mem_free(scope);
+    block_free(&((struct allocated *)((char *)scope - offsetof(struct allocated, scope)))->block, scope);
 }
 
 void scope_empty(struct scope *scope)

@@ -107,6 +107,11 @@ shoal_status scope_reserve(struct scope *scope, size_t n)
 void *scope_alloc(struct scope *scope, size_t bytes)
 {
     size_t total;
+    if (bytes <= sizeof(scope->room) - scope->n_room) {
+        void *array = (char *)scope->room + scope->n_room;
+        scope->n_room += (bytes + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
+        return array;
+    }
     if (__builtin_add_overflow(bytes, sizeof(struct scope_block), &total)) {
         (void)error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than can be addressed", bytes);
         return NULL;
@@ -127,6 +132,7 @@ void scope_free_arrays(struct scope *scope)
         scope->blocks = block->next;
         mem_free(block);
     }
+    scope->n_room = 0;
 }
 
 /* Gradients -------------------------------------------------------------------------------------------- */

@@ -16,19 +16,24 @@ struct op_tracer; /* op/tracer.h */
 
 struct scope_block;
 
+/* Most arrays of a scope are lists of a few tensors. */
+#define SCOPE_ROOM_BYTES 192
+
 struct scope {
     struct scope *parent;
     shoal_tensor **tensors; /* growable; a slot is NULL after its tensor was kept elsewhere */
     size_t n_tensors;
     size_t n_promised; /* places reserved for results of running ops, whose kernels may call ops */
     size_t capacity;
-    struct scope_block *blocks; /* arrays given to callers */
+    struct scope_block *blocks; /* arrays given to callers, where they have no place in the room */
     struct op_tracer *tracer;   /* NULL: none; inherited */
     bool has_grad;              /* inherited */
     /* What runs here will run again with gradients on. Inherited; shoal_scope_set_grad does not change it. */
     bool runs_again;
     shoal_status status; /* the first error; SHOAL_OK: none */
     char text[ERROR_TEXT_BYTES];
+    size_t n_room; /* bytes of the room that arrays have */
+    max_align_t room[SCOPE_ROOM_BYTES / sizeof(max_align_t)];
 };
 
 /* The innermost scope of this thread, or NULL. */

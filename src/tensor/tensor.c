@@ -58,21 +58,26 @@ struct view {
     shoal_tensor tensor;
 };
 
+static struct view *allocate_view(shoal_device device)
+{
+    struct view *view = (struct view *)(device_rows[device].has_data ? block_create(sizeof *view)
+                                                                     : block_create_lasting(sizeof *view));
+    if (view) {
+        atomic_init(&view->block.objects, 1);
+    }
+    return view;
+}
+
 shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
                            shoal_tensor **tensor_out)
 {
     int64_t count = 0;
     shoal_status status = layout_count(layout->n_dims, layout->shape, &count);
-    struct view *view = NULL;
-    if (status == SHOAL_OK) {
-        view = (struct view *)(device_rows[storage->device].has_data ? block_create(sizeof *view)
-                                                                     : block_create_lasting(sizeof *view));
-    }
+    struct view *view = status == SHOAL_OK ? allocate_view(storage->device) : NULL;
     if (!view) {
         storage_unref(storage);
         return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
     }
-    atomic_init(&view->block.objects, 1);
     init_tensor(&view->tensor, &view->block, storage, dtype, layout, count);
     *tensor_out = &view->tensor;
     return SHOAL_OK;
@@ -240,6 +245,21 @@ static shoal_status create_view(shoal_tensor *base, shoal_dtype dtype, const str
 shoal_status tensor_create_view(shoal_tensor *base, const struct layout *layout, shoal_tensor **tensor_out)
 {
     return create_view(base, base->dtype, layout, tensor_out);
+}
+
+shoal_status tensor_create_alias(shoal_tensor *base, shoal_tensor **tensor_out)
+{
+    struct view *view = allocate_view(base->storage->device);
+    if (!view) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_tensor *tensor = &view->tensor;
+    init_plain(tensor, &view->block, storage_ref(base->storage), base->dtype, base->count);
+    tensor->is_contiguous = base->is_contiguous;
+    tensor->is_view = true;
+    layout_copy(&tensor->layout, &base->layout);
+    *tensor_out = tensor;
+    return SHOAL_OK;
 }
 
 shoal_status tensor_create_shape_view(struct slab *slab, shoal_tensor *base, const struct layout *layout,

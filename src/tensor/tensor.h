@@ -90,7 +90,10 @@ shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *sh
 /* Makes a view with another layout. Checks that it lies inside the storage. */
 shoal_status tensor_create_view(shoal_tensor *base, const struct layout *layout, shoal_tensor **tensor_out);
 
-/* The same with another dtype. The layout counts elements of `dtype`. */
+/* Makes a view with the layout of `base`, which needs no check. */
+shoal_status tensor_create_alias(shoal_tensor *base, shoal_tensor **tensor_out);
+
+/* tensor_create_view with another dtype. The layout counts elements of `dtype`. */
 shoal_status tensor_create_view_as(shoal_tensor *base, shoal_dtype dtype, const struct layout *layout,
                                    shoal_tensor **tensor_out);
 

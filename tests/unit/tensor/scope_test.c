@@ -330,20 +330,32 @@ TEST(gradient_mode_is_inherited_and_restored)
 
 /* Internals -------------------------------------------------------------------------------------------- */
 
+/* The first arrays lie in the scope itself, the others in blocks. */
 TEST(scope_memory_is_aligned_and_ends_with_the_scope)
 {
+    enum {
+        N_ARRAYS = 40
+    };
+    unsigned char *arrays[N_ARRAYS];
+    size_t before = test_live_blocks();
     REQUIRE_OK(shoal_scope_begin());
     size_t blocks = test_live_blocks();
-    for (size_t bytes = 0; bytes < 40; bytes++) {
-        void *memory = scope_alloc(scope_current(), bytes);
-        REQUIRE(memory);
-        CHECK_INT((uintptr_t)memory % _Alignof(max_align_t), 0);
-        memset(memory, 1, bytes);
+    for (size_t bytes = 0; bytes < N_ARRAYS; bytes++) {
+        arrays[bytes] = scope_alloc(scope_current(), bytes);
+        REQUIRE(arrays[bytes]);
+        CHECK_INT((uintptr_t)arrays[bytes] % _Alignof(max_align_t), 0);
+        memset(arrays[bytes], (int)bytes, bytes);
     }
-    CHECK_INT(test_live_blocks(), blocks + 40);
+    CHECK(test_live_blocks() > blocks);
+    for (size_t bytes = 0; bytes < N_ARRAYS; bytes++) {
+        for (size_t i = 0; i < bytes; i++) {
+            REQUIRE(arrays[bytes][i] == bytes);
+        }
+    }
     CHECK(!scope_alloc(scope_current(), SIZE_MAX));
     CHECK_ERROR_TEXT("18446744073709551615");
     CHECK_OK(shoal_scope_end());
+    CHECK_INT(test_live_blocks(), before);
 }
 
 /* Threads ---------------------------------------------------------------------------------------------- */

@@ -54,10 +54,13 @@ static shoal_status check_in_place(const struct fsdp_tensors *tensors, const str
 static shoal_status check_frozen(const struct fsdp_unit *unit, const struct fsdp_tensors *tensors,
                                  const struct fsdp_param *param)
 {
+    if (leaf_requires_grad(tensors->sharded)) { /* most of them, and this runs several times for each unit */
+        return SHOAL_OK;
+    }
     bool is_in_buffer = unit->config.sharded == SHOAL_SHARDED_STATE && unit->grads.has_accumulated &&
                         param->is_reduced && param->has_whole;
     bool is_pending = is_in_buffer || (unit->grads.has_partial && param->is_partial);
-    if ((!shoal_grad(tensors->full) && !is_pending) || shoal_requires_grad(tensors->sharded)) {
+    if (!leaf_gradient(tensors->full) && !is_pending) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_STATE,
@@ -138,7 +141,7 @@ void fsdp_wrapper_show_shards(struct fsdp_wrapper *wrapper)
 /* Parameters may be frozen and thawed between steps, but not between a forward pass and its backward pass. */
 static shoal_status follow_freezing(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
 {
-    shoal_status status = shoal_set_requires_grad(tensors->full, shoal_requires_grad(tensors->sharded));
+    shoal_status status = shoal_set_requires_grad(tensors->full, leaf_requires_grad(tensors->sharded));
     return status == SHOAL_ERR_STATE
                ? error_set(status, "parameter %s was frozen between its forward and its backward pass",
                            param->name)
@@ -185,7 +188,7 @@ static bool has_kept(const struct fsdp_unit *unit)
     const struct fsdp_wrapper *wrapper = unit->owner;
     bool has_any = false;
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        has_any = has_any || shoal_grad(wrapper->tensors[i].full);
+        has_any = has_any || leaf_gradient(wrapper->tensors[i].full);
     }
     return has_any;
 }
@@ -195,7 +198,7 @@ static bool has_cast(const struct fsdp_unit *unit)
     const struct fsdp_wrapper *wrapper = unit->owner;
     bool has_any = false;
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        const shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
+        const shoal_tensor *grad = leaf_gradient(wrapper->tensors[i].full);
         has_any = has_any ||
                   (grad && grad->dtype == unit->grads.dtype && unit->params[i].compute != unit->grads.dtype);
     }
@@ -264,10 +267,10 @@ static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wra
 {
     *has_any = false;
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        const shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
+        const shoal_tensor *grad = leaf_gradient(wrapper->tensors[i].full);
         struct fsdp_param *param = &unit->params[i];
         bool has_grad = grad && !is_kept(unit, param, grad);
-        param->is_dropped = !shoal_requires_grad(wrapper->tensors[i].sharded);
+        param->is_dropped = !leaf_requires_grad(wrapper->tensors[i].sharded);
         bool has_place = grad && unit->config.sharded == SHOAL_SHARDED_STATE; /* so that none joins later */
         bool is_unused = !grad && unit->config.reduce_unused && !param->is_dropped;
         if (!unit->grads.buffer) {
@@ -312,13 +315,13 @@ static shoal_status get_pending(struct fsdp_unit *unit, size_t index, shoal_pend
 {
     const struct fsdp_wrapper *wrapper = unit->owner;
     shoal_tensor *full = wrapper->tensors[index].full;
-    shoal_tensor *grad = shoal_grad(full);
+    shoal_tensor *grad = leaf_gradient(full);
     if (!grad) {
         return SHOAL_OK;
     }
     TRY(tensor_wait_readable(grad));
     TRY(make_own(full, grad));
-    grad = shoal_grad(full);
+    grad = leaf_gradient(full);
     TRY(tensor_wait_writable(grad, /*overwrites=*/false));
     storage_bump_version(grad->storage); /* whoever asks may write */
     pending->full_dtype = grad->dtype;
@@ -348,7 +351,7 @@ static shoal_status lend(struct fsdp_unit *unit)
         const struct fsdp_param *param = &unit->params[i];
         struct fsdp_tensors *tensors = &wrapper->tensors[i];
         if (param->is_reduced && param->has_whole && fsdp_is_direct(unit, param) && leaf_of(tensors->full) &&
-            !shoal_grad(tensors->full)) {
+            !leaf_gradient(tensors->full)) {
             TRY(lend_grad(unit, param, tensors));
         }
     }
@@ -376,7 +379,7 @@ static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, s
 static shoal_status collect_grad(struct fsdp_unit *unit, size_t index)
 {
     struct fsdp_tensors *tensors = &((struct fsdp_wrapper *)unit->owner)->tensors[index];
-    shoal_tensor *grad = shoal_grad(tensors->full);
+    shoal_tensor *grad = leaf_gradient(tensors->full);
     bool is_lent = grad && grad->storage == tensors->lent;
     tensors->lent = NULL;
     if (!grad || (unit->config.sharded == SHOAL_SHARDED_STATE && is_kept(unit, &unit->params[index], grad))) {
@@ -429,7 +432,7 @@ static void give_away(struct fsdp_unit *unit, struct fsdp_tensors *tensors, stru
 static shoal_status prepare_param(struct fsdp_unit *unit, struct fsdp_tensors *tensors,
                                   struct fsdp_param *param)
 {
-    const shoal_tensor *grad = shoal_grad(tensors->sharded);
+    const shoal_tensor *grad = leaf_gradient(tensors->sharded);
     shoal_tensor *ours = tensors->shard_grad;
     param->has_grad = grad && is_ours(tensors, grad);
     if (!ours) {
@@ -489,7 +492,7 @@ static shoal_status add_to_other(shoal_tensor *grad, shoal_tensor *sum)
 
 static shoal_status show_grad(struct fsdp_tensors *tensors)
 {
-    shoal_tensor *grad = shoal_grad(tensors->sharded);
+    shoal_tensor *grad = leaf_gradient(tensors->sharded);
     if (!grad) {
         return shoal_set_grad(tensors->sharded, tensors->shard_grad);
     }
