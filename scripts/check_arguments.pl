@@ -56,7 +56,7 @@ sub read_table {
     return %rows;
 }
 
-# Rows TESTED whose test is not there: unit/graph/run/of_one is TEST(of_one) of tests/unit/graph/run_test.c.
+# Rows TESTED whose test is not there: unit/graph/run/run/of_one is TEST(of_one) of tests/unit/graph/run/run_test.c.
 sub missing_tests {
     my ($path) = @_;
     my ($tests) = $path =~ m{^(.*?tests)/};

@@ -45,11 +45,20 @@ sub wrong {
     $n_wrong++;
 }
 
+# Of the compiler's tests: bucket is unit/graph/passes/bucket, lower_check is unit/graph/lower/check.
+sub path_of_graph {
+    my ($name) = @_;
+    my ($room, $rest) = $name =~ /^([a-z]+)_(\w+)$/;
+    my @files = grep { -e } glob("$root/tests/unit/graph/*/${name}_test.c");
+    push @files, grep { -e } "$root/tests/unit/graph/$room/${rest}_test.c" if $room;
+    return @files ? $files[0] =~ s{^.*/tests/(.*)_test\.c$}{$1}r : "unit/graph/$name";
+}
+
 # The file that a name in front of a slash stands for.
 sub path_of {
     my ($name, $is_graph) = @_;
     return "parallel/compile/$name" if $is_graph && $name =~ /^(compile|settings)$/;
-    return "unit/graph/$name" if $is_graph;
+    return path_of_graph($name) if $is_graph;
     return "unit/parallel/fsdp/engine/$name" if $name =~ /^(tables|events|pool)$/;
     return 'parallel/fully_shard/fully_shard' if $name eq 'modules';
     return 'parallel/fully_shard/nn/norm' if $name eq 'module_norm';

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # Random graphs through random passes, between 2 ranks, 3 ranks, and a quarter of them between 4; then planted faults
-# (tests/unit/graph/pass_fuzz_test.c).
+# (tests/unit/graph/passes/pass_fuzz_test.c).
 #
 #   scripts/fuzz_passes.sh [GRAPHS [FIRST]]      default: 5000 graphs from number 1 on
 #
@@ -13,4 +13,4 @@ cd "$(dirname "$0")/.."
 cmake --preset dev >/dev/null
 cmake --build --preset dev -j "$(nproc)" --target test_unit_graph >/dev/null
 export SHOAL_FUZZ_GRAPHS=${1:-5000} SHOAL_FUZZ_FIRST=${2:-1}
-progress_run "fuzz: passes" build/dev/tests/unit/graph/pass_fuzz_test
+progress_run "fuzz: passes" build/dev/tests/unit/graph/passes/pass_fuzz_test

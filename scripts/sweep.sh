@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The whole sweep of the collectives (tests/conformance/collectives_sweep_test.c): ranks as processes under the address
 # sanitizer, ranks as threads under the thread sanitizer. Without options also, without a sanitizer, plans beyond 4 GiB
-# (unit/graph/plan_large), which need 13 GiB of memory, checkpoints between all ways of sharding on 1 to 6 ranks,
+# (unit/graph/run/plan_large), which need 13 GiB of memory, checkpoints between all ways of sharding on 1 to 6 ranks,
 # saves with a rank killed or refused at every request, digests of `shoal train` in all modes after 20 steps, and all cases
 # of tests of which `make test` runs one half with ranks as threads and the other half as processes.
 #
@@ -122,11 +122,11 @@ if [ $# = 0 ]; then
     cmake --preset dev >/dev/null
     cmake --build --preset dev -j "$(nproc)" --target test_unit_graph >/dev/null
     echo "sweep: plans beyond 4 GiB"
-    progress_run "sweep: large plans" build/dev/tests/unit/graph/plan_large_test || failed=true
+    progress_run "sweep: large plans" build/dev/tests/unit/graph/run/plan_large_test || failed=true
     checkpoints=(unit_checkpoint_round_trip unit_checkpoint_load_saved parallel_checkpoint_nn_modules)
     cmake --build --preset dev -j "$(nproc)" --target "${checkpoints[@]/#/test_}" >/dev/null
     echo "sweep: checkpoints between all ways of sharding and numbers of ranks"
-    for program in unit/checkpoint/{round_trip,load_saved} parallel/checkpoint/nn/modules; do
+    for program in unit/checkpoint/{round_trip,load/saved} parallel/checkpoint/nn/modules; do
         progress_run "sweep: $program" "build/dev/tests/${program}_test" || failed=true
     done
     cmake --build --preset dev -j "$(nproc)" --target test_procs_checkpoint_faults >/dev/null
@@ -139,7 +139,7 @@ if [ $# = 0 ]; then
         replay_ddp_fusion shoal_transport_socket)
     cmake --build --preset dev -j "$(nproc)" --target "${targets[@]}" >/dev/null
     echo "sweep: all cases of tests that are halved in make test"
-    ctest --preset dev -R '^(parallel/fsdp/(bits|mixed)|procs/mismatch_matrix|unit/comm/prepared|cli/replay_ddp_fusion)(/|$)' ||
+    ctest --preset dev -R '^(parallel/fsdp/(bits|mixed)|procs/mismatch_matrix|unit/comm/call/prepared|cli/replay_ddp_fusion)(/|$)' ||
         failed=true
 fi
 ! $failed

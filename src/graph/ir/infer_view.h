@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Infers the most common views without the dispatcher: flatten, reshape and view of contiguous tensors, and getitem.
- * Passes make thousands of them. The rules are those of the meta functions (unit/graph/infer_view compares the two),
+ * Passes make thousands of them. The rules are those of the meta functions (unit/graph/ir/infer_view compares the two),
  * which are used in all other cases.
  */
 #ifndef GRAPH_IR_INFER_VIEW_H

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "ddp_graph.h"
+#include "unit/graph/passes/ddp_graph.h"
 #include "op/op.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
