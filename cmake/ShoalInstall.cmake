@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: MIT
-# What `make install` puts where: headers, what bindings read of them, both libraries, the tool, its manual, the
-# documents, the examples, a pkg-config file, a CMake package. All of it finds its parts relative to itself, so that the prefix may be chosen, and moved, after the
-# build.
+# What `make install` puts where: headers, what bindings read of them, the libraries, the tool, its manual, the documents,
+# the examples, pkg-config files, a CMake package. All of it finds its parts relative to itself, so that the prefix may be
+# chosen, and moved, after the build.
 include(CMakePackageConfigHelpers)
 
-install(DIRECTORY "${CMAKE_SOURCE_DIR}/include/shoal" "${CMAKE_SOURCE_DIR}/include/shoal_nn"
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/include/shoal" "${CMAKE_SOURCE_DIR}/include/shoal_compat"
+    "${CMAKE_SOURCE_DIR}/include/shoal_nn"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     FILES_MATCHING PATTERN "*.h")
 install(FILES "${CMAKE_SOURCE_DIR}/include/shoal-api.json" DESTINATION "${CMAKE_INSTALL_DATADIR}/shoal")
-install(TARGETS shoal shoal_nn EXPORT shoal-targets
+install(TARGETS shoal shoal_compat shoal_nn EXPORT shoal-targets
     LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
     INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(TARGETS shoal_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-install(FILES "${SHOAL_STATIC_LIBRARY}" "${SHOAL_NN_STATIC_LIBRARY}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(FILES "${SHOAL_STATIC_LIBRARY}" "${SHOAL_COMPAT_STATIC_LIBRARY}" "${SHOAL_NN_STATIC_LIBRARY}"
+    DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
     FILES_MATCHING PATTERN "*.1")
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples"
@@ -47,7 +49,7 @@ install(FILES
 
 file(RELATIVE_PATH SHOAL_PC_TO_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" SHOAL_PC_TO_PREFIX "${SHOAL_PC_TO_PREFIX}")
-foreach(name shoal shoal_nn)
+foreach(name shoal shoal_compat shoal_nn)
     configure_file("${CMAKE_SOURCE_DIR}/cmake/${name}.pc.in" "${CMAKE_BINARY_DIR}/package/${name}.pc" @ONLY)
     install(FILES "${CMAKE_BINARY_DIR}/package/${name}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 endforeach()

@@ -24,13 +24,9 @@ sub read_header {
         my $declaration = $1;
         $declaration =~ /\b(shoal_\w+)\s*\((.*)\)\s*$/s or die "$path: cannot read:$declaration\n";
         my ($name, $parameters) = ($1, $2);
-        push @calls, [$name, map { name_of($_) } grep { !/^\s*void\s*$/ } split /,/, $parameters];
-    }
-    # Inline functions end at their body. Those that take no group are no calls that ranks make together.
-    while ($text =~ /\bstatic\s+inline\b[^;{]*?\b(shoal_\w+)\s*\(([^{;]*)\)\s*\{/g) {
-        my ($name, $parameters) = ($1, $2);
         my @arguments = map { name_of($_) } grep { !/^\s*void\s*$/ } split /,/, $parameters;
-        push @calls, [$name, @arguments] if $name !~ /^shoal_compat_/ && grep { $_ eq 'group' } @arguments;
+        # Of PyTorch's names, those that take no group are no calls that ranks make together.
+        push @calls, [$name, @arguments] if $path !~ m{/shoal_compat/} || grep { $_ eq 'group' } @arguments;
     }
     return @calls;
 }

@@ -304,10 +304,10 @@ sub check_tree_includes {
 # Includes of the rest -------------------------------------------------------------------------------------------------
 
 sub check_public_includes {
-    for my $path (map { find_files($_, qr/\.(?:[ch]|def)$/) } qw(include examples nn)) {
+    for my $path (map { find_files($_, qr/\.(?:[ch]|def)$/) } qw(include examples nn compat)) {
         for my $include (read_includes($path)) {
             my ($line, $included) = @$include;
-            next if $included =~ m{^shoal_nn/} && $path !~ m{^include/shoal/};
+            next if $included =~ m{^shoal_(?:nn|compat)/} && $path !~ m{^include/shoal/};
             next if $included =~ m{^shoal/} || ($path =~ m{^nn/} && -e "nn/$included");
             report("$path:$line: \"$included\" is not a public header");
         }

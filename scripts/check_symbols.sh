@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # Compares the functions that the public headers declare, those that the map of the library lists (src/shoal.map,
-# nn/shoal_nn.map) and, when a build is given, those that its libraries export. Checks that there are not more public
-# functions than max_functions, inline ones included (shoal/compat_torch.h apart), and that each is written out in a
-# source: grep, ctags and debuggers must find it.
+# nn/shoal_nn.map, compat/shoal_compat.map) and, when a build is given, those that its libraries export. Checks that
+# there are not more public functions in include/shoal than max_functions, inline ones included, and that each is written
+# out in a source: grep, ctags and debuggers must find it.
 #
-#   scripts/check_symbols.sh [--lib DIR] [ROOT]      DIR holds libshoal.so, libshoal.a and those of shoal_nn
+#   scripts/check_symbols.sh [--lib DIR] [ROOT]      DIR holds libshoal.so, libshoal.a and the others
 set -euo pipefail
 
 lib_dir=
@@ -57,9 +57,9 @@ check_library() {
     fi
 }
 
-# Inline functions of public headers, but for PyTorch's other names.
+# Inline functions of public headers.
 inline_functions() {
-    find include/shoal -name '*.h' ! -name compat_torch.h -exec perl -0ne \
+    find include/shoal -name '*.h' -exec perl -0ne \
         's{/\*.*?\*/}{ }gs; print "$1\n" while /\bstatic\s+inline\b[^;{]*?\b(shoal_\w+)\s*\(/g' {} +
 }
 
@@ -88,11 +88,13 @@ check_library shoal include/shoal src/shoal.map
 check_count
 mapfile -t functions < <(scripts_list include/shoal)
 check_written src "${functions[@]}"
-if [[ -d nn ]]; then
-    check_library shoal_nn include/shoal_nn nn/shoal_nn.map
-    mapfile -t functions < <(scripts_list include/shoal_nn)
-    check_written nn "${functions[@]}"
-fi
+for companion in nn compat; do
+    if [[ -d $companion ]]; then
+        check_library "shoal_$companion" "include/shoal_$companion" "$companion/shoal_$companion.map"
+        mapfile -t functions < <(scripts_list "include/shoal_$companion")
+        check_written "$companion" "${functions[@]}"
+    fi
+done
 
 if $failed; then
     exit 1

@@ -24,7 +24,7 @@ check_version() { scripts/check_version.sh; }
 check_conformance() { scripts/check_conformance.pl; }
 check_arguments() {
     scripts/check_arguments.pl tests/conformance/deviation/arguments.def \
-        include/shoal/{fsdp,fsdp_comm,fsdp_unit,fully_shard,ddp,collective,compat_torch,compile}.h
+        include/shoal/{fsdp,fsdp_comm,fsdp_unit,fully_shard,ddp,collective,compile}.h include/shoal_compat/torch.h
 }
 check_shell() { find scripts tests bench .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck -x {} +; }
 check_tidy() { scripts/tidy.sh --quick; }

@@ -25,12 +25,13 @@ my $cc = $ENV{CC} // 'cc';
 my @machines = ('x86_64', 'aarch64');
 my $scratch = tempdir(CLEANUP => 1);
 
-# compat_torch.h has no functions of the library; api.h has nothing that a program calls.
+# api.h has nothing that a program calls.
 my @libraries = (
     { name => 'libshoal', folder => 'shoal', map => 'src/shoal.map' },
+    { name => 'libshoal_compat', folder => 'shoal_compat', map => 'compat/shoal_compat.map' },
     { name => 'libshoal_nn', folder => 'shoal_nn', map => 'nn/shoal_nn.map' },
 );
-my %is_left_out = map { $_ => 1 } ('shoal/compat_torch.h', 'shoal/api.h', 'shoal/shoal.h');
+my %is_left_out = map { $_ => 1 } ('shoal/api.h', 'shoal/shoal.h');
 
 sub read_text
 {
@@ -610,7 +611,7 @@ sub describe
 for my $library (@libraries) {
     for my $path (sort glob "include/$library->{folder}/*.h") {
         my $header = $path =~ s{^include/}{}r;
-        load_header($header, $library) if $header ne 'shoal/compat_torch.h';
+        load_header($header, $library);
     }
 }
 read_tree();

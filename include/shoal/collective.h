@@ -150,7 +150,7 @@ SHOAL_API shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_
  * waited for in the trace, so that a graph says where data is needed. Use it for what has no function here: a sum of
  * factor * value, which is the operator "premul_sum" with the op's last argument, `factor` (the same on every rank);
  * outputs that the caller has ("all_gather_tensor_inplace"); tensors in symmetric memory ("one_shot_all_reduce").
- * shoal/compat_torch.h has functions for all of these.
+ * shoal_compat/torch.h has functions for all of these.
  */
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_op_call_collective(
     const shoal_op *op, const shoal_value *arguments, size_t n_arguments, shoal_value *result_out);

@@ -3,7 +3,7 @@
  * The built-in operations on tensors, as functions: making, copying, viewing and joining tensors, and arithmetic. Their
  * names and meanings are PyTorch's; a name that ends in "_" works in place. Matrix products and layers are in
  * shoal_nn/nn.h. Further operations, which these can express (flatten, split, stack, operations on lists), have
- * functions in shoal/compat_torch.h, and every operation can be called by its name (shoal/op.h). Operations record
+ * functions in shoal_compat/torch.h, and every operation can be called by its name (shoal/op.h). Operations record
  * gradients (shoal/autograd.h), except where it says that they have none.
  *
  * Dimensions are counted from 0, or from the end by negative numbers: -1 is the last. Shapes broadcast as in NumPy.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* All headers of libshoal, except shoal/compat_torch.h (PyTorch's other names). Each of them can be included alone.
-   The headers of libshoal_nn are in shoal_nn/. */
+/* All headers of libshoal. Each of them can be included alone. The headers of libshoal_nn are in shoal_nn/, those of
+   libshoal_compat (PyTorch's other names) in shoal_compat/. */
 #ifndef SHOAL_H
 #define SHOAL_H
 

@@ -22,11 +22,11 @@ my $api = decode_json(slurp('include/shoal-api.json'));
 my $version = join '.', slurp('include/shoal/version.h') =~ /^#define SHOAL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$/mg;
 wrong("version $api->{version}, expected $version") if $api->{version} ne $version;
 wrong("format $api->{format}, abi $api->{abi}") if $api->{format} != 1 || $api->{abi} ne 'LP64';
-my ($core, $nn) = @{ $api->{libraries} };
-wrong('not these two libraries') if @{ $api->{libraries} } != 2 || $core->{name} ne 'libshoal' || $nn->{name} ne 'libshoal_nn';
+my ($core, $compat, $nn) = @{ $api->{libraries} };
+wrong('not these libraries') if join(' ', map { $_->{name} } @{ $api->{libraries} }) ne 'libshoal libshoal_compat libshoal_nn';
 
 # Every name of the maps, and no other; sorted, each once.
-for ([ $core, 'src/shoal.map' ], [ $nn, 'nn/shoal_nn.map' ]) {
+for ([ $core, 'src/shoal.map' ], [ $compat, 'compat/shoal_compat.map' ], [ $nn, 'nn/shoal_nn.map' ]) {
     my ($library, $map) = @$_;
     my @described = map { $_->{name} } @{ $library->{functions} };
     my @listed = slurp($map) =~ /^\s+([A-Za-z_]\w*);$/mg;

@@ -149,13 +149,13 @@ die "wrongly found: @found\n" if @found;
 my @pages = ('README.md', 'CONTRIBUTING.md', glob('docs/*.md docs/design/*.md docs/man/*.1'));
 look_at($_, slurp($_) =~ s/\\-/-/gr) for @pages;
 look_at('CHANGELOG.md', slurp('CHANGELOG.md') =~ s/^### Renamed and removed\n.*//msr);
-for my $header (glob 'include/shoal/*.h include/shoal_nn/*.h') {
+for my $header (glob 'include/shoal/*.h include/shoal_compat/*.h include/shoal_nn/*.h') {
     look_at($header, join "\n", slurp($header) =~ m{/\*.*?\*/}gs);
 }
 # What the tour of the source leaves out.
 sub lacks {
     my ($text) = @_;
-    my @names = ((map { s{^include/}{}r } glob 'include/shoal/*.h include/shoal_nn/*.h'), glob('examples/*.c'),
+    my @names = ((map { s{^include/}{}r } glob 'include/shoal/*.h include/shoal_compat/*.h include/shoal_nn/*.h'), glob('examples/*.c'),
                  grep { -d } glob 'src/*');
     return grep { $_ ne 'shoal/api.h' && $text !~ m{[`(/]\Q$_\E[`)/]} } @names;
 }

@@ -31,7 +31,7 @@ for compiler in g++ clang++; do
     fi
 done
 
-for path in "$include"/shoal/*.h "$include"/shoal_nn/*.h; do
+for path in "$include"/shoal{,_compat,_nn}/*.h; do
     header=${path#"$include"/}
     for compiler in gcc clang; do
         command -v "$compiler" >/dev/null || continue
@@ -45,7 +45,7 @@ done
 
 # Every struct with struct_size has an initializer, which works without warnings in C and C++.
 structs=$(sed -nE '/^typedef struct/{s/^typedef struct ([a-z_0-9]+) \{$/\1/;h}; /^    size_t struct_size;/{x;p}' \
-    "$include"/shoal/*.h "$include"/shoal_nn/*.h)
+    "$include"/shoal{,_compat,_nn}/*.h)
 {
     printf '#include <stdio.h>\n#include "shoal/shoal.h"\n'
     # shellcheck disable=SC2046 # a word for each header
@@ -92,7 +92,7 @@ if [[ $(wc -w <<<"$structs") -lt 16 ]]; then
 fi
 
 # Who installed the library does not have its sources.
-if grep -n '\bsrc/' "$include"/shoal/*.h "$include"/shoal_nn/*.h; then
+if grep -n '\bsrc/' "$include"/shoal{,_compat,_nn}/*.h; then
     echo "a public header points to a source file"
     failed=$((failed + 1))
 fi

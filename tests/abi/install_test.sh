@@ -137,6 +137,26 @@ SHOAL_NN_BLAS=none ./network_static
 package/build/network_shared
 package/build/network_static
 
+echo "shoal_compat: pkg-config"
+cat >names.c <<'EOF'
+#include <shoal/scope.h>
+#include <shoal/ops.h>
+#include <shoal_compat/torch.h>
+int main(void)
+{
+    int64_t shape[2] = {2, 3};
+    if (shoal_scope_begin() != SHOAL_OK) {
+        return 1;
+    }
+    shoal_tensor *flat = shoal_flatten(shoal_zeros(shape, 2, SHOAL_F32), 0, -1);
+    int is_right = flat && shoal_tensor_n_dims(flat) == 1 && shoal_tensor_shape(flat)[0] == 6;
+    return shoal_scope_end() == SHOAL_OK && is_right ? 0 : 1;
+}
+EOF
+read -ra compat_flags <<<"$(pkg-config --cflags --libs shoal_compat)"
+cc -std=c99 "${strict[@]}" names.c -o names_c99 "${compat_flags[@]}"
+run_shared ./names_c99
+
 echo "the tool finds transports that are installed in lib, also when it is found in PATH"
 for tool in "$prefix/bin/shoal" "bin/../bin/shoal" shoal; do
     (cd "$prefix" && PATH=$prefix/bin:$PATH SHOAL_TRANSPORT=socket "$tool" bench barrier --ranks 2) >bench.log 2>&1 ||

@@ -13,7 +13,7 @@ fail() {
     failed=true
 }
 
-for file in libshoal.so libshoal.a libshoal_nn.so libshoal_nn.a; do
+for file in libshoal.so libshoal.a libshoal_compat.so libshoal_compat.a libshoal_nn.so libshoal_nn.a; do
     if [[ ! -e $lib/$file ]]; then
         echo "$lib/$file is missing: run make first"
         exit 1
@@ -64,6 +64,7 @@ check_library() {
 }
 
 check_library libshoal.so "libc.so.6 libm.so.6 libjansson.so.4 libxxhash.so.0"
+check_library libshoal_compat.so "libc.so.6 libm.so.6 libjansson.so.4 libxxhash.so.0 libshoal.so.$soversion"
 # No BLAS: it is looked for at run time.
 check_library libshoal_nn.so "libc.so.6 libm.so.6 libjansson.so.4 libxxhash.so.0 libshoal.so.$soversion"
 

@@ -315,8 +315,6 @@ refuse 'shoal_nn_two: in the public headers, but not in nn/shoal_nn.map' include
 many=$(printf 'static inline int shoal_f%d(void) { return 0; }\n' {1..600})
 refuse 'public functions, more than the' include/shoal/many.h "$many" "${symbols[@]}"
 plant_tree
-printf '%s\n' "$many" >"$tree/include/shoal/compat_torch.h"
-accept "${symbols[@]}"
 printf '%s\n' 'int shoal_##name(void)' >"$tree/src/base/one.c"
 if "${symbols[@]}" "$tree" >"$scratch/out" 2>&1 || ! grep -qF 'shoal_one: no definition' "$scratch/out"; then
     echo "did not see that a macro defines shoal_one"

@@ -17,14 +17,14 @@ trap 'rm -rf "$work"' EXIT
 # What may stand in quotes: words of the headers' code (a name that only a sentence mentions does not exist), PyTorch's
 # names with or without the class, and arguments of fully_shard and DistributedDataParallel.
 {
-    cat "$include"/shoal/*.h "$include"/shoal_nn/*.h | perl -0pe 's{/\*.*?\*/}{ }gs' | grep -oE '\b[A-Za-z_][A-Za-z0-9_]*'
+    cat "$include"/shoal{,_compat,_nn}/*.h | perl -0pe 's{/\*.*?\*/}{ }gs' | grep -oE '\b[A-Za-z_][A-Za-z0-9_]*'
     perl -ne 'next if /^#/; for (split /[.\s]+/) { print "$_\n" }' "$names"
     printf '%s\n' shoal_ shoal_nn_ legacy_ reshard_after_forward shard_placement_fn ignored_params mp_policy recurse is_deep
     printf '%s\n' process_group bucket_cap_mb find_unused_parameters init_sync gradient_as_bucket_view static_graph mixed_precision
 } | sort -u >"$work/words"
 declare -A is_compat=()
-for name in $(perl -0ne 's{/\*.*?\*/}{ }gs; print "$1\n" while /^static inline [^({;]*?(shoal_\w+)\(/gm' \
-    "$include/shoal/compat_torch.h"); do
+for name in $(perl -0ne 's{/\*.*?\*/}{ }gs; print "$1\n" while /^SHOAL_API [^({;]*?(shoal_\w+)\(/gm' \
+    "$include/shoal_compat/torch.h"); do
     is_compat[$name]=yes
 done
 # "part name", a line for each name of PyTorch.
@@ -49,9 +49,9 @@ complaints() {
         elif [[ ! $ours =~ ^\ \`(shoal_[a-z0-9_]+)\`(\ \(compat\))?\ $ ]]; then
             echo "$theirs: neither a name of ours nor none: $ours"
         elif [[ -n ${BASH_REMATCH[2]} ]]; then
-            [[ -n ${is_compat[${BASH_REMATCH[1]}]:-} ]] || echo "${BASH_REMATCH[1]} is not in shoal/compat_torch.h"
+            [[ -n ${is_compat[${BASH_REMATCH[1]}]:-} ]] || echo "${BASH_REMATCH[1]} is not in shoal_compat/torch.h"
         elif [[ -n ${is_compat[${BASH_REMATCH[1]}]:-} ]]; then
-            echo "${BASH_REMATCH[1]} is in shoal/compat_torch.h"
+            echo "${BASH_REMATCH[1]} is in shoal_compat/torch.h"
         fi
     done || true
 }
@@ -94,5 +94,5 @@ mistake 's/^\|.*\n//gm' 'no row: torch.distributed._functional_collectives all_r
 mistake 's/.*//s' 'no row: Later than 2.11 all_gather_single'
 mistake 's/(\| `OffloadPolicy` \| none \|).*/$1 |/' 'has nothing, and no reason'
 mistake 's/(\| `OffloadPolicy` \|) none/$1 nothing/' 'neither a name of ours nor none'
-mistake 's/`shoal_all_gather_tensor` \|/`shoal_all_gather_tensor` (compat) |/' 'is not in shoal/compat_torch.h'
-mistake 's/(`shoal_chunk_cat`) \(compat\)/$1/' 'shoal_chunk_cat is in shoal/compat_torch.h'
+mistake 's/`shoal_all_gather_tensor` \|/`shoal_all_gather_tensor` (compat) |/' 'is not in shoal_compat/torch.h'
+mistake 's/(`shoal_chunk_cat`) \(compat\)/$1/' 'shoal_chunk_cat is in shoal_compat/torch.h'

@@ -14,7 +14,7 @@
 #include "fixtures/groups.h"
 #include "fixtures/functional_calls.h"
 #include "harness/harness.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/dlpack.h"
 #include "shoal/log.h"
 

@@ -8,7 +8,7 @@
 
 #include "fixtures/groups.h"
 #include "fixtures/functional_calls.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 
 /* A lane of its own for each failure: it is unusable afterwards. */
 static shoal_group *lane(const struct functional *self, const char *tag)

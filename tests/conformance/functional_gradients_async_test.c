@@ -4,7 +4,7 @@
  * to: a backward pass that waited for its collective would fail at the deadline. Nothing here looks at a clock.
  */
 #include "fixtures/functional.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/shoal.h"
 #include "tensor/tensor.h"
 

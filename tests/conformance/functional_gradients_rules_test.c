@@ -9,7 +9,7 @@
 #include "fixtures/functional.h"
 #include "op/box.h"
 #include "op/op.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/shoal.h"
 
 #define LIST(...) ((shoal_tensor *const[]){__VA_ARGS__})

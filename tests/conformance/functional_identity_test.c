@@ -8,7 +8,7 @@
 #include "harness/test.h"
 #include "shoal/autograd.h"
 #include "shoal/collective.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
 

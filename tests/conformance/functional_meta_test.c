@@ -12,7 +12,7 @@
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/collective.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/ops.h"
 #include "tensor/layout.h"
 

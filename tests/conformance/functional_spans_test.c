@@ -8,7 +8,7 @@
 
 #include "fixtures/groups.h"
 #include "fixtures/functional_calls.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "tensor/tensor.h"
 
 enum {

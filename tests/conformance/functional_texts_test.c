@@ -8,7 +8,7 @@
 
 #include "fixtures/groups.h"
 #include "fixtures/functional.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 
 /* A lane of its own, which fails: rank 0 has called all_reduce, rank 1 broadcast. Gives what they got. */
 static shoal_tensor *fail_lane(const struct functional *self, const char *tag, shoal_group **group_out)

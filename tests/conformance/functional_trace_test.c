@@ -16,7 +16,7 @@
 #include "op/tracer.h"
 #include "shoal/autograd.h"
 #include "shoal/collective.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/mesh.h"
 #include "shoal/ops.h"
 

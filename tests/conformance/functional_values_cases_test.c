@@ -5,7 +5,7 @@
  */
 #include "fixtures/groups.h"
 #include "fixtures/functional.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/mesh.h"
 
 enum {

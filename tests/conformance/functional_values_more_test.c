@@ -7,7 +7,7 @@
 
 #include "fixtures/groups.h"
 #include "fixtures/functional.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/window.h"
 
 /* Lists ------------------------------------------------------------------------------------------------ */

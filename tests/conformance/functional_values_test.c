@@ -5,7 +5,7 @@
  * memory and large sizes are in functional_values_more_test.c.
  */
 #include "fixtures/functional.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 
 static const shoal_dtype dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16,  SHOAL_BF16, SHOAL_I8,
                                      SHOAL_I16, SHOAL_I32, SHOAL_I64,  SHOAL_U8,   SHOAL_U16,

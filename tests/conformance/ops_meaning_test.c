@@ -11,7 +11,7 @@
 #include "conformance/ops/of_ranks.h"
 #include "harness/test.h"
 #include "op/op.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
 

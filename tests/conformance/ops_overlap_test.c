@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "harness/test.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/ops.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"

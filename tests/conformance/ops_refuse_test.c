@@ -10,7 +10,7 @@
 
 #include "conformance/ops/cases.h"
 #include "harness/test.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
 

@@ -191,7 +191,7 @@ static const char *const more_functions_of_ranks[] = {
     "op_call_collective", /* any row */
 };
 
-/* Functions of shoal/compat_torch.h that are not. */
+/* Functions of shoal_compat/torch.h that are not. */
 static const char *const more_functions_of_torch[] = {
     "all_reduce_premul",
     "all_reduce_premul_",
@@ -244,8 +244,7 @@ static bool starts_with(const char *text, const char *start)
    its own); false on any other line. */
 static bool read_function(const char *line, char name[64])
 {
-    bool is_function = starts_with(line, "SHOAL_API") || starts_with(line, "static inline shoal_tensor") ||
-                       starts_with(line, "shoal_");
+    bool is_function = starts_with(line, "SHOAL_API") || starts_with(line, "shoal_");
     const char *end = is_function ? strchr(line, '(') : NULL;
     const char *start = NULL;
     for (const char *at = line; end && (at = strstr(at, "shoal_")) != NULL && at < end; at++) {
@@ -266,7 +265,7 @@ static void read_header(FILE *file, const char *header, const char *const *other
     size_t n_others_found = 0;
     while (fgets(line, sizeof(line), file)) {
         const shoal_op *op;
-        if (!read_function(line, name) || starts_with(name, "compat_")) {
+        if (!read_function(line, name)) {
             continue;
         }
         if (is_listed(name, others, n_others)) {
@@ -301,7 +300,7 @@ static void check_declared(const char *header, const char *const *others, size_t
         return;
     }
     read_functions(header, others, n_others, is_declared);
-    read_functions("shoal/compat_torch.h", more_functions_of_torch, COUNT(more_functions_of_torch),
+    read_functions("shoal_compat/torch.h", more_functions_of_torch, COUNT(more_functions_of_torch),
                    is_compat);
     for (int i = 0; i < OP_COUNT; i++) {
         bool is_of_header = is_of_ranks((enum op_id)i) == is_for_ranks;

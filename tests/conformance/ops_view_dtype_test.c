@@ -10,7 +10,7 @@
 #include "op/dispatch.h"
 #include "op/tracer.h"
 #include "shoal/autograd.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"

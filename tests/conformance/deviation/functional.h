@@ -4,7 +4,7 @@
 #define TESTS_DEVIATION_FUNCTIONAL_H
 
 #include "conformance/deviation/explicit.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 
 enum {
     TENSOR_COUNT = 288,

@@ -7,7 +7,7 @@
 #include "conformance/deviation/oracle.h"
 #include "shoal/autograd.h"
 #include "shoal/collective.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/ddp.h"
 #include "shoal/fsdp.h"
 #include "shoal/fully_shard.h"

@@ -13,7 +13,7 @@
 
 #include "op/box.h"
 #include "shoal/collective.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 
 struct bad_tensors {
     shoal_tensor *f, *h, *n, *i, *s, *x, *v, *o, *q, *w, *p, *t, *y, *z;

@@ -8,7 +8,7 @@
 #define CONFORMANCE_FUNCTIONAL_GRADIENT_CASES_H
 
 #include "op/box.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 
 #define GROUP (at->group)
 #define FACTOR 0.75

@@ -15,7 +15,7 @@
 #include "op/box.h"
 #include "op/op.h"
 #include "shoal/collective.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * typed_<name> for every row OP_OF_RANKS of ops.def: the same call through the typed function of shoal/collective.h or
- * shoal/compat_torch.h. A row without one, or a typed function that is missing or takes something else, does not compile.
+ * shoal_compat/torch.h. A row without one, or a typed function that is missing or takes something else, does not compile.
  */
 #ifndef CONFORMANCE_ROW_TYPED_H
 #define CONFORMANCE_ROW_TYPED_H

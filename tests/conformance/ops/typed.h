@@ -7,7 +7,7 @@
 #define CONFORMANCE_TYPED_H
 
 #include "op/op.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/ops.h"
 
 static inline bool give_one(shoal_value *result, shoal_tensor *tensor)

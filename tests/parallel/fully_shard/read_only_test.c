@@ -4,7 +4,7 @@
 
 #include "fixtures/module_bench.h"
 #include "shoal/collective.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/dlpack.h"
 
 static _Thread_local shoal_group *group;

@@ -2,7 +2,7 @@
 /* The walk: order, sums, roots, kept and used records, deep records, errors on the way. */
 #include <string.h>
 
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "unit/autograd/fixture.h"
 
 #define INTS(...) ((int64_t[]){__VA_ARGS__})

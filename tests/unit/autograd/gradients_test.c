@@ -9,7 +9,7 @@
 #include "conformance/ops/of_ranks.h"
 #include "fixtures/finite_differences.h"
 #include "op/op.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "unit/autograd/fixture.h"
 
 /* Several outputs become one number, each with its own weight; every third is left out. */

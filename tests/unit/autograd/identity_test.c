@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The identity over many tensors. */
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "unit/autograd/fixture.h"
 
 #define INTS(...) ((int64_t[]){__VA_ARGS__})

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Every allocation of recording and walking may fail: the status says so and nothing is lost. */
 #include "base/try.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "unit/autograd/fixture.h"
 
 #define INTS(...) ((int64_t[]){__VA_ARGS__})

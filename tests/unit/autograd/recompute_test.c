@@ -2,7 +2,7 @@
 /* Recomputing: the same bits as recording, with less kept. */
 #include <string.h>
 
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "unit/autograd/fixture.h"
 
 #define INTS(...) ((int64_t[]){__VA_ARGS__})

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What is recorded and what is refused: leaves, in-place changes, views, versions, gradient mode. */
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "unit/autograd/fixture.h"
 
 #define INTS(...) ((int64_t[]){__VA_ARGS__})

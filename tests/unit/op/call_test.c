@@ -4,7 +4,7 @@
 
 #include "harness/test.h"
 #include "op/op.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
 #include "tensor/tensor.h"

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "harness/test.h"
 #include "shoal/autograd.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/dlpack.h"
 #include "shoal/module.h"
 #include "shoal/op.h"

@@ -5,7 +5,7 @@
 
 #include "base/completion.h"
 #include "harness/test.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/ops.h"
 #include "shoal/tensor.h"
 #include "device/device.h"

@@ -6,7 +6,7 @@
 #include "fixtures/rank_world.h"
 #include "unit/graph/capturing.h"
 
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 
 #define SHAPE(...) ((int64_t[]){__VA_ARGS__})
 #define N_INPUTS 2

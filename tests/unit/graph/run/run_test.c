@@ -4,7 +4,7 @@
 #include "unit/graph/run_texts.h"
 
 #include "fixtures/world_allocations.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 
 /* Without ranks ------------------------------------------------------------------------------------------ */
 

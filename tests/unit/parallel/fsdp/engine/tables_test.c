@@ -11,7 +11,7 @@
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/reduce/grads.h"
 #include "parallel/fsdp/engine/reduce/reduction.h"
-#include "shoal/compat_torch.h"
+#include "shoal_compat/torch.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
 #include "tensor/dtype.h"
