@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "graph/ir/storage_map.h"
 #include "graph/ir/twins.h"
 #include "tensor/tensor.h"
 
@@ -41,7 +41,7 @@ struct walk {
     struct sequence starts;
     struct sequence waits;
     struct shoal_node **source; /* by id: the start whose result the node gives; NULL: none, or several */
-    struct storage_map waited;  /* storages that were waited for -> indices of last_waits */
+    struct map waited;          /* storages that were waited for -> indices of last_waits */
     uint32_t *last_waits;       /* the number of the last wait for the storage */
     size_t n_waited;
     size_t waited_capacity;
@@ -144,11 +144,11 @@ static shoal_status note_wait(struct walk *walk, const struct shoal_node *wait, 
     for (size_t i = 0; i < wait->n_values; i++) {
         const struct storage *storage = twins_find(walk->graph, wait->values[i]->storage);
         size_t index;
-        if (!storage_map_get(&walk->waited, storage, &index)) {
+        if (!map_get(&walk->waited, map_key(storage), &index)) {
             index = walk->n_waited;
             TRY(mem_grow((void **)&walk->last_waits, &walk->waited_capacity, index + 1,
                          sizeof *walk->last_waits));
-            TRY(storage_map_add(&walk->waited, storage, index));
+            TRY(map_add(&walk->waited, map_key(storage), index));
             walk->n_waited++;
         }
         walk->last_waits[index] = number;
@@ -167,7 +167,7 @@ static shoal_status add_looks(struct walk *walk, const struct shoal_node *node, 
         const struct shoal_node *input = node->inputs[i];
         for (size_t k = 0; k < input->n_values; k++) {
             size_t index;
-            if (storage_map_get(&walk->waited, twins_find(walk->graph, input->values[k]->storage), &index)) {
+            if (map_get(&walk->waited, map_key(twins_find(walk->graph, input->values[k]->storage)), &index)) {
                 TRY(add_pair(walk, walk->last_waits[index], number));
             }
         }
@@ -270,7 +270,7 @@ shoal_status constraints_build(const struct shoal_graph *graph, const struct eff
     mem_free(walk.waits.recent);
     mem_free(walk.source);
     mem_free(walk.last_waits);
-    storage_map_free(&walk.waited);
+    map_free(&walk.waited);
     if (status != SHOAL_OK) {
         constraints_free(&constraints);
         return status;

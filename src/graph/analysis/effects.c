@@ -11,14 +11,13 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/analysis/flight.h"
 #include "graph/analysis/touches.h"
 #include "graph/ir/twins.h"
 #include "op/op.h"
-
-#define FIRST_SLOTS 1024
 
 /* A part of an array, by node. */
 struct part_of {
@@ -46,7 +45,6 @@ struct reader {
 };
 
 struct storage_state {
-    const struct storage *storage;
     uint32_t seen_at; /* the place of the node with which it first appeared */
     struct shoal_node *last_write;
     size_t readers;       /* index + 1 of the newest; 0: none */
@@ -65,8 +63,7 @@ struct node_state {
 struct walk {
     const struct shoal_graph *graph;
     struct effects *effects;
-    uint32_t *slots; /* a hash table by address: number of the storage + 1; at most half in use */
-    size_t n_slots;
+    struct map numbers;             /* of storages */
     struct storage_state *storages; /* by number */
     size_t storages_capacity;
     uint32_t *values; /* numbers of storages, for each value of the nodes so far */
@@ -100,53 +97,21 @@ bool effects_is_pure(const struct shoal_node *node)
 
 /* Storages --------------------------------------------------------------------------------------------- */
 
-/* Returns the slot of a storage, or the free slot where it would be. */
-static uint32_t *find_slot(const struct walk *walk, const struct storage *storage)
-{
-    /* The high bits of the product depend on the whole address. */
-    size_t at = (size_t)(((uint64_t)(uintptr_t)storage * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
-    for (at &= walk->n_slots - 1; walk->slots[at] > 0; at = (at + 1) & (walk->n_slots - 1)) {
-        if (walk->storages[walk->slots[at] - 1].storage == storage) {
-            break;
-        }
-    }
-    return &walk->slots[at];
-}
-
-static shoal_status grow_slots(struct walk *walk)
-{
-    size_t n_slots = 2 * walk->n_slots;
-    uint32_t *slots = mem_alloc_zeroed(n_slots, sizeof *slots);
-    if (!slots) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    mem_free(walk->slots);
-    walk->slots = slots;
-    walk->n_slots = n_slots;
-    for (size_t number = 0; number < walk->effects->n_storages; number++) {
-        *find_slot(walk, walk->storages[number].storage) = (uint32_t)number + 1;
-    }
-    return SHOAL_OK;
-}
-
 static shoal_status number_storage(struct walk *walk, const shoal_tensor *tensor, size_t *number_out)
 {
     const struct storage *storage = twins_find(walk->graph, tensor->storage);
-    uint32_t *slot = find_slot(walk, storage);
-    if (*slot > 0) {
-        *number_out = *slot - 1;
+    size_t number = walk->effects->n_storages;
+    TRY(map_get_or_add(&walk->numbers, map_key(storage), number, number_out));
+    if (*number_out < number) {
         return SHOAL_OK;
     }
-    size_t number = walk->effects->n_storages;
     if (number >= UINT32_MAX - 1) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has too many storages");
     }
     TRY(mem_grow((void **)&walk->storages, &walk->storages_capacity, number + 1, sizeof *walk->storages));
-    walk->storages[number] = (struct storage_state){.storage = storage, .seen_at = walk->place};
-    *slot = (uint32_t)number + 1;
+    walk->storages[number] = (struct storage_state){.seen_at = walk->place};
     walk->effects->n_storages++;
-    *number_out = number;
-    return 2 * walk->effects->n_storages > walk->n_slots ? grow_slots(walk) : SHOAL_OK;
+    return SHOAL_OK;
 }
 
 /* Gives the number of a value's storage. */
@@ -440,14 +405,12 @@ static shoal_status begin_walk(struct walk *walk)
     effects->edges_of = mem_alloc_zeroed(effects->n_ids + 1, sizeof *effects->edges_of);
     effects->accesses_of = mem_alloc_zeroed(effects->n_ids + 1, sizeof *effects->accesses_of);
     walk->nodes = mem_alloc_zeroed(effects->n_ids + 1, sizeof *walk->nodes);
-    walk->n_slots = FIRST_SLOTS;
-    walk->slots = mem_alloc_zeroed(walk->n_slots, sizeof *walk->slots);
     walk->groups = mem_alloc_zeroed(walk->n_groups + 1, sizeof *walk->groups);
     walk->last_starts = mem_alloc_zeroed(walk->n_groups + 1, sizeof *walk->last_starts);
-    if (!effects->edges_of || !effects->accesses_of || !walk->nodes || !walk->slots || !walk->groups ||
-        !walk->last_starts) {
+    if (!effects->edges_of || !effects->accesses_of || !walk->nodes || !walk->groups || !walk->last_starts) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    TRY(map_reserve(&walk->numbers, graph->n_nodes)); /* most nodes have one storage */
     TRY(mem_grow((void **)&walk->storages, &walk->storages_capacity, 1, sizeof *walk->storages));
     size_t n_groups = 0;
     for (const struct graph_group *group = graph->groups; group; group = group->next) {
@@ -459,7 +422,7 @@ static shoal_status begin_walk(struct walk *walk)
 
 static void end_walk(struct walk *walk)
 {
-    mem_free(walk->slots);
+    map_free(&walk->numbers);
     mem_free(walk->values);
     mem_free(walk->storages);
     mem_free(walk->readers);

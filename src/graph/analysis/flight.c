@@ -49,10 +49,7 @@ static shoal_status add_use(struct flight *flight, const struct shoal_node *node
     if (flight->n_uses == MAX_USES) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has too many nodes that start communication");
     }
-    if (!storage_map_get(&flight->numbers, storage, &number)) {
-        number = flight->numbers.count;
-        TRY(storage_map_add(&flight->numbers, storage, number));
-    }
+    TRY(map_get_or_add(&flight->numbers, map_key(storage), flight->numbers.count, &number));
     use.storage = (uint32_t)number;
     TRY(mem_grow((void **)&flight->uses, &flight->capacity, flight->n_uses + 1, sizeof *flight->uses));
     flight->uses[flight->n_uses++] = use;
@@ -214,7 +211,7 @@ shoal_status flight_begin(struct flight *flight)
 
 void flight_free(struct flight *flight)
 {
-    storage_map_free(&flight->numbers);
+    map_free(&flight->numbers);
     mem_free(flight->uses);
     mem_free(flight->storages);
     mem_free(flight->points);
@@ -226,7 +223,7 @@ const struct flight_storage *flight_storage_of(const struct flight *flight, cons
                                                const shoal_tensor *tensor)
 {
     size_t number;
-    bool is_there = storage_map_get(&flight->numbers, storage_of(flight, node, tensor), &number);
+    bool is_there = map_get(&flight->numbers, map_key(storage_of(flight, node, tensor)), &number);
     return is_there ? &flight->storages[number] : NULL;
 }
 

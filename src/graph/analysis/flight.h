@@ -22,9 +22,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/map.h"
 #include "graph/ir/graph.h"
 #include "graph/analysis/span_tree.h"
-#include "graph/ir/storage_map.h"
 #include "graph/analysis/touches.h"
 
 /* A span that a start reads or writes. */
@@ -63,7 +63,7 @@ struct flight {
 
     /* All zero at first. */
     const struct shoal_node *first_start; /* NULL: none */
-    struct storage_map numbers;           /* of storages that starts use */
+    struct map numbers;                   /* of storages that starts use */
     struct flight_use *uses;              /* in the order of starts */
     size_t n_uses;
     size_t capacity;

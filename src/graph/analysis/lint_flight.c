@@ -14,12 +14,12 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/analysis/accesses.h"
 #include "graph/analysis/flight.h"
 #include "graph/analysis/span_tree.h"
-#include "graph/ir/storage_map.h"
 #include "graph/analysis/touches.h"
 #include "graph/ir/twins.h"
 #include "op/op.h"
@@ -84,7 +84,7 @@ static bool ends_use(const struct flight *flight, const struct shoal_node *wait,
 static shoal_status find_views(const struct shoal_node *node, bool *is_view_out)
 {
     const uint32_t effects = SHOAL_OP_IN_PLACE | SHOAL_OP_COLLECTIVE | SHOAL_OP_SIDE_EFFECT;
-    struct storage_map inputs = {.slots = NULL};
+    struct map inputs = {.slots = NULL};
     shoal_status status = SHOAL_OK;
     size_t ignored;
     *is_view_out = node->op && node->is_alias && (flags_of(node) & effects) == 0;
@@ -92,14 +92,13 @@ static shoal_status find_views(const struct shoal_node *node, bool *is_view_out)
         const struct shoal_node *input = node->inputs[i];
         for (size_t k = 0; k < input->n_values && status == SHOAL_OK; k++) {
             const struct storage *storage = twins_find(node->graph, input->values[k]->storage);
-            bool is_there = storage_map_get(&inputs, storage, &ignored);
-            status = is_there ? SHOAL_OK : storage_map_add(&inputs, storage, 0);
+            status = map_get_or_add(&inputs, map_key(storage), 0, &ignored);
         }
     }
     for (size_t i = 0; i < node->n_values && *is_view_out; i++) {
-        *is_view_out = storage_map_get(&inputs, node->values[i]->storage, &ignored);
+        *is_view_out = map_get(&inputs, map_key(node->values[i]->storage), &ignored);
     }
-    storage_map_free(&inputs);
+    map_free(&inputs);
     return status;
 }
 

@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/ir/order.h"
 #include "graph/analysis/range_tree.h"
-#include "graph/ir/storage_map.h"
 #include "graph/ir/twins.h"
 #include "tensor/tensor.h"
 
@@ -107,7 +107,7 @@ struct builder {
     struct memory_profile *profile;
     const struct shoal_graph *graph;
     const struct effects *effects;
-    struct storage_map numbers;
+    struct map numbers;
     uint32_t *used_by; /* by storage: the last item so far that uses it */
     size_t used_by_capacity;
     int64_t bytes; /* of all storages; checked, so that the profile cannot overflow */
@@ -143,7 +143,7 @@ static shoal_status use_value(struct builder *builder, struct shoal_node *node, 
     struct memory_profile *profile = builder->profile;
     const struct storage *storage = twins_find(builder->graph, value->storage);
     size_t number;
-    if (!storage_map_get(&builder->numbers, storage, &number)) {
+    if (!map_get(&builder->numbers, map_key(storage), &number)) {
         number = profile->n_storages;
         if (storage->bytes > INT64_MAX ||
             __builtin_add_overflow(builder->bytes, (int64_t)storage->bytes, &builder->bytes)) {
@@ -153,7 +153,7 @@ static shoal_status use_value(struct builder *builder, struct shoal_node *node, 
                      sizeof *profile->storages));
         TRY(mem_grow((void **)&builder->used_by, &builder->used_by_capacity, number + 1,
                      sizeof *builder->used_by));
-        TRY(storage_map_add(&builder->numbers, storage, number));
+        TRY(map_add(&builder->numbers, map_key(storage), number));
         bool is_call = node->kind == SHOAL_NODE_CALL;
         profile->storages[number] = (struct storage_life){
             .bytes = (int64_t)storage->bytes, .first = is_call ? profile->item[node->id] : BEFORE_ALL};
@@ -256,7 +256,7 @@ shoal_status memory_profile_build(const struct shoal_graph *graph, const struct 
                               ? find_uses(&builder)
                               : error_set(SHOAL_ERR_UNSUPPORTED, "the graph has too many nodes");
     mem_free(builder.used_by);
-    storage_map_free(&builder.numbers);
+    map_free(&builder.numbers);
     if (status == SHOAL_OK) {
         status = find_lives(builder.profile);
     }

@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "graph/capture/table.h"
+#include "base/map.h"
 #include "graph/ir/captured.h"
 #include "graph/ir/graph.h"
 #include "op/op.h"
@@ -110,11 +110,11 @@ struct capture {
     struct capture_storage *storages;
     size_t n_storages;
     size_t storage_capacity;
-    struct capture_table storage_table;
+    struct map storage_numbers; /* from ids to indices of `storages` */
     struct capture_value *values;
     size_t n_values;
     size_t value_capacity;
-    struct capture_table value_table;
+    struct map value_numbers;       /* from hashes to indices of `values` */
     struct capture_flight *flights; /* in the order of their starts */
     size_t n_flights;
     size_t flight_capacity;
@@ -122,9 +122,9 @@ struct capture {
     struct capture_leaf *leaves; /* in the order in which they were noted */
     size_t n_leaves;
     size_t leaf_capacity;
-    struct capture_table leaf_table;
-    struct capture_table part_table;  /* of graph->captured->parts */
-    struct capture_table asked_table; /* of graph->captured->asked */
+    struct map noted_leaves; /* from tensors to indices of `leaves` */
+    struct map noted_parts;  /* from tensors to indices of graph->captured->parts */
+    struct map noted_asked;  /* from tensors to indices of graph->captured->asked */
     struct capture_memory *memories;
     size_t n_memories;
     size_t memory_capacity;

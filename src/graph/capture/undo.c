@@ -2,7 +2,6 @@
 /* Notes what a captured step changes outside the graph, before it changes, and restores it when the capture ends. */
 #include "autograd/leaf.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/capture/capture.h"
@@ -60,24 +59,18 @@ shoal_status capture_note_written(struct capture *capture, shoal_tensor *tensor)
 
 /* Leaves ----------------------------------------------------------------------------------------------- */
 
-static bool is_same_leaf(const void *context, const void *key, size_t index)
-{
-    const struct capture *capture = context;
-    return capture->leaves[index].leaf == key;
-}
-
 /* Leaves that the step makes itself, as recomputation does, end with it and need not be noted. */
 shoal_status capture_note_leaf(struct capture *capture, shoal_tensor *leaf)
 {
-    uint64_t hash = hash_bytes(0, &leaf, sizeof leaf);
+    size_t index;
     struct leaf *history = leaf_of(leaf);
     if (!history || capture_is_inside(capture, leaf) ||
-        capture_table_find(&capture->leaf_table, hash, is_same_leaf, capture, leaf) != SIZE_MAX) {
+        map_get(&capture->noted_leaves, map_key(leaf), &index)) {
         return SHOAL_OK;
     }
     TRY(mem_grow((void **)&capture->leaves, &capture->leaf_capacity, capture->n_leaves + 1,
                  sizeof(capture->leaves[0])));
-    TRY(capture_table_add(&capture->leaf_table, hash, capture->n_leaves));
+    TRY(map_add(&capture->noted_leaves, map_key(leaf), capture->n_leaves));
     capture->leaves[capture->n_leaves++] = (struct capture_leaf){
         .leaf = shoal_tensor_ref(leaf),
         .before = history->gradient ? shoal_tensor_ref(history->gradient) : NULL,

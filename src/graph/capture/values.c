@@ -13,34 +13,22 @@
 
 void capture_free_values(struct capture *capture)
 {
-    capture_table_free(&capture->storage_table);
-    capture_table_free(&capture->value_table);
-    capture_table_free(&capture->leaf_table);
-    capture_table_free(&capture->part_table);
-    capture_table_free(&capture->asked_table);
+    map_free(&capture->storage_numbers);
+    map_free(&capture->value_numbers);
+    map_free(&capture->noted_leaves);
+    map_free(&capture->noted_parts);
+    map_free(&capture->noted_asked);
     mem_free(capture->storages);
     mem_free(capture->values);
     mem_free(capture->flights);
 }
 
-static uint64_t mix(uint64_t hash, uint64_t number)
-{
-    hash = (hash ^ number) * 0x9e3779b97f4a7c15u;
-    return hash ^ (hash >> 29);
-}
-
 /* Storages --------------------------------------------------------------------------------------------- */
-
-static bool is_same_storage(const void *context, const void *key, size_t index)
-{
-    const struct capture *capture = context;
-    return capture->storages[index].id == *(const uint64_t *)key;
-}
 
 static struct capture_storage *find_storage(struct capture *capture, uint64_t id)
 {
-    size_t index = capture_table_find(&capture->storage_table, mix(0, id), is_same_storage, capture, &id);
-    return index == SIZE_MAX ? NULL : &capture->storages[index];
+    size_t index;
+    return map_get(&capture->storage_numbers, id, &index) ? &capture->storages[index] : NULL;
 }
 
 struct capture_storage *capture_known_storage(struct capture *capture, struct storage *storage)
@@ -59,7 +47,7 @@ shoal_status capture_add_storage(struct capture *capture, struct storage *storag
     uint64_t id = storage_trace_id(storage);
     TRY(mem_grow((void **)&capture->storages, &capture->storage_capacity, capture->n_storages + 1,
                  sizeof(capture->storages[0])));
-    TRY(capture_table_add(&capture->storage_table, mix(0, id), capture->n_storages));
+    TRY(map_add(&capture->storage_numbers, id, capture->n_storages));
     struct capture_storage *added = &capture->storages[capture->n_storages++];
     *added = (struct capture_storage){.id = id, .origin = origin, .node = node, .base.node = node};
     *storage_out = added;
@@ -75,13 +63,19 @@ static bool is_same_layout(const struct layout *a, const struct layout *b)
            memcmp(a->strides, b->strides, bytes) == 0;
 }
 
-static bool is_same_value(const void *context, const void *key, size_t index)
+static bool is_same_value(const void *context, const void *wanted, size_t index)
 {
     const struct capture *capture = context;
-    const struct capture_value *a = key;
+    const struct capture_value *a = wanted;
     const struct capture_value *b = &capture->values[index];
     return a->id == b->id && a->epoch == b->epoch && a->dtype == b->dtype &&
            is_same_layout(&a->layout, &b->layout);
+}
+
+static uint64_t mix(uint64_t hash, uint64_t number)
+{
+    hash = (hash ^ number) * 0x9e3779b97f4a7c15u;
+    return hash ^ (hash >> 29);
 }
 
 /* Hashes number by number, which is fast: every lookup does it. */
@@ -92,7 +86,7 @@ static uint64_t hash_value(const struct capture_value *value)
     for (int i = 0; i < layout->n_dims; i++) {
         hash = mix(mix(hash, (uint64_t)layout->shape[i]), (uint64_t)layout->strides[i]);
     }
-    return hash ^ (hash >> 32);
+    return hash;
 }
 
 struct capture_value capture_value_of(const struct capture_storage *storage, const shoal_tensor *tensor)
@@ -103,9 +97,10 @@ struct capture_value capture_value_of(const struct capture_storage *storage, con
 
 static struct capture_given *find_value(struct capture *capture, const struct capture_value *value)
 {
-    size_t index =
-        capture_table_find(&capture->value_table, hash_value(value), is_same_value, capture, value);
-    return index == SIZE_MAX ? NULL : &capture->values[index].given;
+    size_t index;
+    return map_find(&capture->value_numbers, hash_value(value), is_same_value, capture, value, &index)
+               ? &capture->values[index].given
+               : NULL;
 }
 
 /* Notes which node gives the value from now on. */
@@ -119,7 +114,7 @@ static shoal_status set_value(struct capture *capture, const struct capture_valu
     }
     TRY(mem_grow((void **)&capture->values, &capture->value_capacity, capture->n_values + 1,
                  sizeof(capture->values[0])));
-    TRY(capture_table_add(&capture->value_table, hash_value(value), capture->n_values));
+    TRY(map_add(&capture->value_numbers, hash_value(value), capture->n_values));
     capture->values[capture->n_values] = *value;
     capture->values[capture->n_values++].given = given;
     return SHOAL_OK;
@@ -317,51 +312,38 @@ static shoal_status lift(struct capture *capture, shoal_tensor *tensor, const ch
     return SHOAL_OK;
 }
 
-static bool is_same_part(const void *context, const void *key, size_t index)
-{
-    const struct capture *capture = context;
-    return capture->graph->captured->parts[index].tensor == key;
-}
-
 /* Notes a tensor from outside the step that shares the storage of a placeholder's tensor, such as a parameter in a flat
    buffer. The graph depends on whether it requires a gradient. */
 static shoal_status note_part(struct capture *capture, const struct capture_storage *storage,
                               shoal_tensor *tensor)
 {
     struct captured *captured = capture->graph->captured;
-    uint64_t hash = mix(0, (uintptr_t)tensor);
+    size_t index;
     if (storage->origin != CAPTURE_INPUT || !tensor->storage->memory ||
         captured->inputs[storage->input].tensor == tensor || capture_is_inside(capture, tensor) ||
-        capture_table_find(&capture->part_table, hash, is_same_part, capture, tensor) != SIZE_MAX) {
+        map_get(&capture->noted_parts, map_key(tensor), &index)) {
         return SHOAL_OK;
     }
     TRY(mem_grow((void **)&captured->parts, &captured->part_capacity, captured->n_parts + 1,
                  sizeof(captured->parts[0])));
-    TRY(capture_table_add(&capture->part_table, hash, captured->n_parts));
+    TRY(map_add(&capture->noted_parts, map_key(tensor), captured->n_parts));
     captured->parts[captured->n_parts++] =
         (struct captured_part){.tensor = shoal_tensor_ref(tensor), .needs_gradient = tensor->history != NULL};
     return SHOAL_OK;
-}
-
-static bool is_same_asked(const void *context, const void *key, size_t index)
-{
-    const struct capture *capture = context;
-    return capture->graph->captured->asked[index].tensor == key;
 }
 
 shoal_status capture_note_asked(struct capture *capture, shoal_tensor *tensor)
 {
     struct captured *captured = capture->graph->captured;
     const struct capture_storage *storage = capture_known_storage(capture, tensor->storage);
-    uint64_t hash = mix(0, (uintptr_t)tensor);
+    size_t index;
     if ((storage && storage->origin == CAPTURE_GIVEN) || !tensor->storage->memory ||
-        capture_is_inside(capture, tensor) ||
-        capture_table_find(&capture->asked_table, hash, is_same_asked, capture, tensor) != SIZE_MAX) {
+        capture_is_inside(capture, tensor) || map_get(&capture->noted_asked, map_key(tensor), &index)) {
         return SHOAL_OK;
     }
     TRY(mem_grow((void **)&captured->asked, &captured->asked_capacity, captured->n_asked + 1,
                  sizeof(captured->asked[0])));
-    TRY(capture_table_add(&capture->asked_table, hash, captured->n_asked));
+    TRY(map_add(&capture->noted_asked, map_key(tensor), captured->n_asked));
     captured->asked[captured->n_asked++] =
         (struct captured_part){.tensor = shoal_tensor_ref(tensor), .needs_gradient = tensor->history != NULL};
     return SHOAL_OK;

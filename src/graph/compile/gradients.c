@@ -19,13 +19,13 @@ static void note_before(struct gradient *gradient, const shoal_tensor *before)
     gradient->bytes = before->storage->bytes;
 }
 
-static shoal_status map_inputs(const struct captured *captured, struct storage_map *inputs)
+static shoal_status map_inputs(const struct captured *captured, struct map *inputs)
 {
     for (size_t i = 0; i < captured->n_inputs; i++) {
         size_t other;
         const shoal_tensor *tensor = captured->inputs[i].tensor;
-        if (tensor && !storage_map_get(inputs, tensor->storage, &other)) {
-            TRY(storage_map_add(inputs, tensor->storage, i));
+        if (tensor) {
+            TRY(map_get_or_add(inputs, map_key(tensor->storage), i, &other));
         }
     }
     return SHOAL_OK;
@@ -33,24 +33,22 @@ static shoal_status map_inputs(const struct captured *captured, struct storage_m
 
 /* Finds the placeholder for the old gradient of a leaf, if there is one. */
 static shoal_status find_placeholder(struct compile_gradients *gradients, const struct captured *captured,
-                                     const struct storage_map *inputs, size_t index)
+                                     const struct map *inputs, size_t index)
 {
     struct gradient *gradient = &gradients->rows[index];
     struct storage *storage = captured->leaves[index].gradient->storage;
     note_before(gradient, captured->leaves[index].gradient);
-    if (!storage_map_get(inputs, storage, &gradient->input)) {
+    if (!map_get(inputs, map_key(storage), &gradient->input)) {
         return SHOAL_OK;
     }
     const shoal_tensor *whole = captured->inputs[gradient->input].tensor;
     gradient->whole_dtype = whole->dtype;
     gradient->whole_layout = whole->layout;
-    return storage_map_get(&gradients->sharers, storage, &gradient->sharer)
-               ? SHOAL_OK
-               : storage_map_add(&gradients->sharers, storage, index);
+    return map_get_or_add(&gradients->sharers, map_key(storage), index, &gradient->sharer);
 }
 
 static shoal_status find_all(struct compile_gradients *gradients, const struct captured *captured,
-                             const struct storage_map *inputs)
+                             const struct map *inputs)
 {
     for (size_t i = 0; i < captured->n_leaves; i++) {
         const struct captured_leaf *leaf = &captured->leaves[i];
@@ -126,36 +124,30 @@ static void note_apart(struct compile_gradients *gradients, const struct capture
 
 /* Other tensors in the memory of gradients ----------------------------------------------------------------- */
 
-/* A storage_map also serves as a table of tensors by address. */
-static const struct storage *key_of(const shoal_tensor *tensor)
-{
-    return (const struct storage *)(const void *)tensor;
-}
-
 /* Whether somebody else than the graph has a reference to the tensor, and it is not a gradient. */
-static bool is_other(const struct storage_map *known, const shoal_tensor *tensor)
+static bool is_other(const struct map *known, const shoal_tensor *tensor)
 {
     size_t index;
-    return atomic_load(&tensor->references) > 1 && !storage_map_get(known, key_of(tensor), &index);
+    return atomic_load(&tensor->references) > 1 && !map_get(known, map_key(tensor), &index);
 }
 
 static void bind_to(struct compile_gradients *gradients, const shoal_tensor *tensor)
 {
     size_t first;
-    if (storage_map_get(&gradients->sharers, tensor->storage, &first)) {
+    if (map_get(&gradients->sharers, map_key(tensor->storage), &first)) {
         gradients->rows[first].place = tensor->storage;
     }
 }
 
 /* Binds a placeholder to its memory, if the step uses this memory also by tensors that are not gradients. */
 static shoal_status find_places(struct compile_gradients *gradients, const struct captured *captured,
-                                struct storage_map *known)
+                                struct map *known)
 {
     size_t other;
     for (size_t i = 0; i < captured->n_leaves; i++) {
         const shoal_tensor *tensor = captured->leaves[i].gradient;
-        if (tensor && !storage_map_get(known, key_of(tensor), &other)) {
-            TRY(storage_map_add(known, key_of(tensor), i));
+        if (tensor) {
+            TRY(map_get_or_add(known, map_key(tensor), i, &other));
         }
     }
     for (size_t i = 0; i < captured->n_parts; i++) {
@@ -181,7 +173,7 @@ static shoal_status find_places(struct compile_gradients *gradients, const struc
 static bool is_forgotten(const struct compile_gradients *gradients, const struct storage *storage)
 {
     size_t first;
-    return storage_map_get(&gradients->sharers, storage, &first) && !gradients->rows[first].place;
+    return map_get(&gradients->sharers, map_key(storage), &first) && !gradients->rows[first].place;
 }
 
 static void forget_parts(const struct compile_gradients *gradients, struct captured *captured)
@@ -221,8 +213,8 @@ static void forget(const struct compile_gradients *gradients, struct captured *c
 
 shoal_status compile_gradients_find(struct compile_gradients *gradients, struct captured *captured)
 {
-    struct storage_map inputs = {.count = 0};
-    struct storage_map known = {.count = 0};
+    struct map inputs = {.count = 0};
+    struct map known = {.count = 0};
     gradients->rows = mem_alloc_zeroed(captured->n_leaves + 1, sizeof gradients->rows[0]);
     gradients->spans = mem_alloc_zeroed(captured->n_leaves + 1, sizeof gradients->spans[0]);
     bool has_memory = gradients->rows && gradients->spans;
@@ -237,8 +229,8 @@ shoal_status compile_gradients_find(struct compile_gradients *gradients, struct 
         note_apart(gradients, captured);
         forget(gradients, captured);
     }
-    storage_map_free(&inputs);
-    storage_map_free(&known);
+    map_free(&inputs);
+    map_free(&known);
     return status;
 }
 
@@ -246,7 +238,7 @@ void compile_gradients_free(struct compile_gradients *gradients)
 {
     mem_free(gradients->rows);
     mem_free(gradients->spans);
-    storage_map_free(&gradients->sharers);
+    map_free(&gradients->sharers);
     *gradients = (struct compile_gradients){.count = 0};
 }
 
@@ -282,10 +274,10 @@ static bool shares_alike(struct compile_gradients *gradients, size_t index, shoa
         return true;
     }
     const struct storage *storage = shoal_grad(gradient_leaf(gradient, inputs))->storage;
-    if (storage_map_get(&gradients->sharers, storage, &sharer) || sharer != gradient->sharer) {
+    if (map_get(&gradients->sharers, map_key(storage), &sharer) || sharer != gradient->sharer) {
         return sharer == gradient->sharer;
     }
-    return storage_map_add(&gradients->sharers, storage, index) == SHOAL_OK; /* it has room */
+    return map_add(&gradients->sharers, map_key(storage), index) == SHOAL_OK; /* it has room */
 }
 
 /* Sets is_moved of sharers. Returns the first gradient that has moved; NULL: none. */
@@ -326,7 +318,7 @@ static bool can_move(struct compile_gradients *gradients, shoal_tensor *const *i
 const struct gradient *compile_gradients_find_other(struct compile_gradients *gradients,
                                                     shoal_tensor *const *inputs)
 {
-    storage_map_clear(&gradients->sharers);
+    map_clear(&gradients->sharers);
     for (size_t i = 0; i < gradients->count; i++) {
         if (!has_like(&gradients->rows[i], inputs) || !shares_alike(gradients, i, inputs)) {
             return &gradients->rows[i];
@@ -447,15 +439,15 @@ bool compile_gradients_have_moved(const struct compile_gradients *gradients)
 static shoal_status move_outputs(struct compile_gradients *gradients, shoal_tensor *const *given,
                                  shoal_tensor **outputs, size_t n_outputs)
 {
-    storage_map_clear(&gradients->sharers);
+    map_clear(&gradients->sharers);
     for (size_t i = 0; i < gradients->count; i++) {
         if (gradients->rows[i].stand_in) {
-            TRY(storage_map_add(&gradients->sharers, gradients->rows[i].stand_in, i)); /* it has room */
+            TRY(map_add(&gradients->sharers, map_key(gradients->rows[i].stand_in), i)); /* it has room */
         }
     }
     for (size_t i = 0; i < n_outputs; i++) {
         size_t sharer;
-        if (outputs[i] && storage_map_get(&gradients->sharers, outputs[i]->storage, &sharer)) {
+        if (outputs[i] && map_get(&gradients->sharers, map_key(outputs[i]->storage), &sharer)) {
             TRY(move_output(gradients, given, &outputs[i]));
         }
     }

@@ -11,8 +11,8 @@
 #ifndef GRAPH_COMPILE_GRADIENTS_H
 #define GRAPH_COMPILE_GRADIENTS_H
 
+#include "base/map.h"
 #include "graph/ir/captured.h"
-#include "graph/ir/storage_map.h"
 #include "tensor/tensor.h"
 
 /* A leaf whose gradient the step changes. */
@@ -60,7 +60,7 @@ struct gradient_span {
 struct compile_gradients {
     struct gradient *rows;
     size_t count;
-    struct storage_map sharers;  /* storages of gradients that are placeholders -> their sharers */
+    struct map sharers;          /* storages of gradients that are placeholders -> their sharers */
     struct gradient_span *spans; /* room for one for each row */
     bool are_apart;              /* at the capture, no two gradients that are placeholders overlapped */
 };

@@ -52,7 +52,7 @@ void shoal_graph_free(shoal_graph *graph)
         group_unref(group->bound);
     }
     captured_free(graph->captured);
-    mem_free(graph->group_slots);
+    map_free(&graph->groups_by_name);
     graph_free_twins(graph);
     names_free(graph->names);
     slab_end(&graph->shapes);

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "op/op.h"
 #include "shoal/graph.h"
@@ -76,7 +77,6 @@ struct graph_group {
     size_t size;
     struct shoal_group *stand_in; /* for meta functions, which ask only for the number of ranks */
     struct shoal_group *bound;    /* the group that the captured step used, one reference; NULL: none */
-    uint64_t hash;                /* of the name */
     size_t number;                /* counts the groups of the graph, from 0 */
     struct graph_group *next;
 };
@@ -102,8 +102,7 @@ struct shoal_graph {
     struct graph_names *names;
     struct graph_group *groups; /* in order of adding */
     struct graph_group *last_group;
-    struct graph_group **group_slots; /* a hash table by name; a power of two, at most half in use */
-    size_t n_group_slots;
+    struct map groups_by_name; /* from hashes of names to groups */
     size_t n_groups;
     struct graph_twins *twins;
     struct observer *observer;

@@ -6,24 +6,17 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/lane/handles.h"
 #include "graph/ir/graph.h"
 
-enum {
-    FIRST_SLOTS = 8
-};
-
-/* Returns the slot of a group, or the free slot where it would be. There is always a free slot. */
-static struct graph_group **find_slot(struct graph_group **slots, size_t n_slots, const char *name,
-                                      uint64_t hash)
+static bool has_name(const void *context, const void *wanted, size_t value)
 {
-    size_t at = (size_t)hash & (n_slots - 1);
-    while (slots[at] && (slots[at]->hash != hash || strcmp(slots[at]->name, name) != 0)) {
-        at = (at + 1) & (n_slots - 1);
-    }
-    return &slots[at];
+    const struct graph_group *group = map_pointer(value);
+    (void)context;
+    return strcmp(group->name, wanted) == 0;
 }
 
 static uint64_t hash_name(const char *name)
@@ -33,28 +26,10 @@ static uint64_t hash_name(const char *name)
 
 const struct graph_group *graph_find_group(const struct shoal_graph *graph, const char *name)
 {
-    return graph->n_groups > 0 ? *find_slot(graph->group_slots, graph->n_group_slots, name, hash_name(name))
-                               : NULL;
-}
-
-/* Makes room for one more group. */
-static shoal_status reserve(struct shoal_graph *graph)
-{
-    if (2 * (graph->n_groups + 1) <= graph->n_group_slots) {
-        return SHOAL_OK;
-    }
-    size_t n_slots = graph->n_group_slots ? 2 * graph->n_group_slots : FIRST_SLOTS;
-    struct graph_group **slots = mem_alloc_zeroed(n_slots, sizeof(slots[0]));
-    if (!slots) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (struct graph_group *group = graph->groups; group; group = group->next) {
-        *find_slot(slots, n_slots, group->name, group->hash) = group;
-    }
-    mem_free(graph->group_slots);
-    graph->group_slots = slots;
-    graph->n_group_slots = n_slots;
-    return SHOAL_OK;
+    size_t value;
+    bool is_there = graph->n_groups > 0 &&
+                    map_find(&graph->groups_by_name, hash_name(name), has_name, NULL, name, &value);
+    return is_there ? map_pointer(value) : NULL;
 }
 
 static shoal_status check_name(const char *name)
@@ -126,15 +101,11 @@ static shoal_status append(struct shoal_graph *graph, const char *name, const in
         return SHOAL_ERR_NO_MEMORY;
     }
     memcpy(copy, ranks, n_lists * size * sizeof(copy[0]));
-    *group = (struct graph_group){.name = name_copy,
-                                  .ranks = copy,
-                                  .n_lists = n_lists,
-                                  .size = size,
-                                  .hash = hash_name(name),
-                                  .number = graph->n_groups};
-    TRY(reserve(graph));
+    *group = (struct graph_group){
+        .name = name_copy, .ranks = copy, .n_lists = n_lists, .size = size, .number = graph->n_groups};
+    TRY(map_reserve(&graph->groups_by_name, 1));
     TRY(group_create_stand_in(name, (int)size, &group->stand_in));
-    *find_slot(graph->group_slots, graph->n_group_slots, name, group->hash) = group;
+    map_put(&graph->groups_by_name, hash_name(name), (size_t)map_key(group));
     *(graph->last_group ? &graph->last_group->next : &graph->groups) = group;
     graph->last_group = group;
     graph->n_groups++;

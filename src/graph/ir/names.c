@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * There are two hash tables with open addressing. One has nodes by their names. The other has bases: strings to which
- * numbers were appended ("add" of "add_1"). A node whose number was appended here is only in the array of its base,
- * indexed by number, and not in the first table. So such a name need not be hashed, nodes of one op are neighbours in
- * memory, and the first table stays small even for a million nodes.
+ * There is a hash table of nodes by their names, and a map of bases: strings to which numbers were appended ("add" of
+ * "add_1"). A node whose number was appended here is only in the array of its base, indexed by number, and not in the
+ * table. So such a name need not be hashed, nodes of one op are neighbours in memory, and the table stays small even
+ * for a million nodes.
  *
  * Names are never given back. So the next number of a base only grows, and finding the smallest free number takes
  * constant time on average.
  *
- * The hash of a name combines the hash of its base with its number. Eight consecutive numbers are neighbours in the
- * table, because nodes of one op are often made, and looked up, one after the other. Probing goes on by nine slots:
- * past the eight neighbours, and by an odd number, which reaches every slot.
+ * The table of nodes is not a base/map, which spreads its keys. Here the hash of a name combines the hash of its base
+ * with its number, and eight consecutive numbers are neighbours in the table, because nodes of one op are often made,
+ * and looked up, one after the other. Probing goes on by nine slots: past the eight neighbours, and by an odd number,
+ * which reaches every slot.
  */
 #include "graph/ir/names.h"
 
@@ -18,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 
@@ -27,8 +29,7 @@ enum {
     BUFFER_BYTES = 256, /* names up to about this length are put together without allocating */
     NEIGHBOURS = 8, /* so many consecutive numbers, from a multiple of it on, are neighbours in the table */
     STEP = NEIGHBOURS + 1,
-    NUMBER_DIGITS = 10, /* a number with more digits counts as a part of the name */
-    N_TARGETS = 64      /* a power of two */
+    NUMBER_DIGITS = 10 /* a number with more digits counts as a part of the name */
 };
 
 /* A slot of the table. The key is the node's name. */
@@ -38,10 +39,10 @@ struct slot {
 };
 
 struct name_base {
+    struct name_base *before; /* the base that was made before this one; NULL: none */
     const char *string;
     size_t length;
-    uint64_t seed; /* hash of the string, from which the hash of a name with a number is made */
-    uint32_t hash;
+    uint64_t seed;        /* hash of the string, from which the hash of a name with a number is made */
     bool is_name;         /* a node has the string itself as its name, and it does not end with a number */
     uint64_t next_number; /* the smallest number that may be free */
     char digits[NUMBER_BYTES]; /* '_' and the digits of next_number, without a zero at the end */
@@ -54,22 +55,15 @@ struct name_base {
     uint64_t first_counted;
 };
 
-/* A base with is_name, found by the address of a string that outlives the graph. */
-struct target {
-    const char *wish; /* NULL: none */
-    struct name_base *base;
-};
-
 struct graph_names {
     struct slot *slots;
     size_t capacity; /* a power of two; at most two thirds of it are used */
     size_t n_names;
-    size_t n_numbered;        /* how many of these names end with a number */
-    struct name_base **bases; /* in the arena; NULL: none yet */
-    size_t base_capacity;
-    size_t n_bases;
-    struct target targets[N_TARGETS]; /* cache of bases, by hash of the address */
-    struct slot *chosen; /* the slot for the name that was chosen last, if no number was appended */
+    size_t n_numbered;           /* how many of these names end with a number */
+    struct map bases;            /* from hashes to bases, which are in the arena */
+    struct name_base *last_base; /* the newest; NULL: none yet */
+    struct map known_bases;      /* from addresses of strings that outlive the graph to bases with is_name */
+    struct slot *chosen;         /* the slot for the name that was chosen last, if no number was appended */
 };
 
 shoal_status names_create(struct graph_names **names_out)
@@ -89,13 +83,12 @@ shoal_status names_create(struct graph_names **names_out)
 void names_free(struct graph_names *names)
 {
     if (names) {
-        for (size_t i = 0; i < names->base_capacity; i++) {
-            if (names->bases[i]) {
-                mem_free(names->bases[i]->counted);
-            }
+        for (const struct name_base *base = names->last_base; base; base = base->before) {
+            mem_free(base->counted);
         }
         mem_free(names->slots);
-        mem_free(names->bases);
+        map_free(&names->bases);
+        map_free(&names->known_bases);
         mem_free(names);
     }
 }
@@ -205,28 +198,37 @@ static shoal_status reserve(struct graph_names *names)
 
 /* Bases ------------------------------------------------------------------------------------------------ */
 
-/* Returns the slot of the base, or the free slot where it would be. */
-static struct name_base **find_base(struct name_base **bases, size_t capacity, const char *string,
-                                    size_t length, uint32_t hash)
+struct string {
+    const char *bytes;
+    size_t length;
+};
+
+static bool is_same_string(const void *context, const void *wanted, size_t value)
 {
-    size_t at = hash & (capacity - 1);
-    while (bases[at] && (bases[at]->hash != hash || bases[at]->length != length ||
-                         memcmp(bases[at]->string, string, length) != 0)) {
-        at = (at + 1) & (capacity - 1);
-    }
-    return &bases[at];
+    const struct name_base *base = map_pointer(value);
+    const struct string *string = wanted;
+    (void)context;
+    return base->length == string->length && memcmp(base->string, string->bytes, string->length) == 0;
+}
+
+/* Returns the base of the string; NULL: there is none. */
+static struct name_base *find_base(const struct graph_names *names, const char *string, size_t length,
+                                   uint32_t hash)
+{
+    size_t value;
+    const struct string wanted = {.bytes = string, .length = length};
+    return map_find(&names->bases, hash, is_same_string, NULL, &wanted, &value) ? map_pointer(value) : NULL;
 }
 
 /* Returns the node of that name, if its number was appended here; NULL: none. */
 static struct shoal_node *find_counted(const struct graph_names *names, const char *name, size_t length)
 {
     size_t base_length;
-    uint64_t number = names->n_bases > 0 ? read_number(name, length, &base_length) : 0;
+    uint64_t number = names->last_base ? read_number(name, length, &base_length) : 0;
     if (number == 0) {
         return NULL;
     }
-    const struct name_base *base =
-        *find_base(names->bases, names->base_capacity, name, base_length, hash_name(name, base_length));
+    const struct name_base *base = find_base(names, name, base_length, hash_name(name, base_length));
     return base && number - base->first_counted < base->n_counted
                ? base->counted[number - base->first_counted]
                : NULL;
@@ -239,54 +241,31 @@ static bool is_taken(struct graph_names *names, const char *name, size_t length,
     return names->chosen->node || find_counted(names, name, length);
 }
 
-static shoal_status reserve_base(struct graph_names *names)
-{
-    if (names->n_bases < names->base_capacity / 2) {
-        return SHOAL_OK;
-    }
-    size_t capacity = names->base_capacity ? 2 * names->base_capacity : FIRST_CAPACITY;
-    struct name_base **bases = mem_alloc_zeroed(capacity, sizeof(*bases));
-    if (!bases) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < names->base_capacity; i++) {
-        struct name_base *base = names->bases[i];
-        if (base) {
-            *find_base(bases, capacity, base->string, base->length, base->hash) = base;
-        }
-    }
-    mem_free(names->bases);
-    names->bases = bases;
-    names->base_capacity = capacity;
-    return SHOAL_OK;
-}
-
 /* Finds the base of a string, or makes it. */
 static shoal_status get_base(struct graph_names *names, struct arena *arena, const char *string,
                              struct name_base **base_out)
 {
-    TRY(reserve_base(names));
     size_t length = strlen(string);
     uint32_t hash = hash_name(string, length);
-    struct name_base **slot = find_base(names->bases, names->base_capacity, string, length, hash);
-    if (!*slot) {
+    struct name_base *base = find_base(names, string, length, hash);
+    if (!base) {
         const char *copy = arena_string(arena, string);
-        struct name_base *base = copy ? arena_alloc(arena, 1, sizeof(*base)) : NULL;
+        base = copy ? arena_alloc(arena, 1, sizeof(*base)) : NULL;
         if (!base) {
             return SHOAL_ERR_NO_MEMORY;
         }
-        *base = (struct name_base){.string = copy,
+        *base = (struct name_base){.before = names->last_base,
+                                   .string = copy,
                                    .length = length,
                                    .seed = seed_of(string, length),
-                                   .hash = hash,
                                    .next_number = 1};
         memcpy(base->digits, "_1", 2);
         base->n_digits = 2;
         base->is_name = measure_base(string, length) == length && is_taken(names, string, length, hash);
-        *slot = base;
-        names->n_bases++;
+        TRY(map_add(&names->bases, hash, (size_t)map_key(base)));
+        names->last_base = base;
     }
-    *base_out = *slot;
+    *base_out = base;
     return SHOAL_OK;
 }
 
@@ -295,10 +274,7 @@ static shoal_status get_base(struct graph_names *names, struct arena *arena, con
 static struct name_base *find_known(const struct graph_names *names, const char *name, size_t length,
                                     uint32_t hash)
 {
-    if (names->n_bases == 0) {
-        return NULL;
-    }
-    struct name_base *base = *find_base(names->bases, names->base_capacity, name, length, hash);
+    struct name_base *base = find_base(names, name, length, hash);
     return base && base->is_name ? base : NULL;
 }
 
@@ -377,11 +353,6 @@ static shoal_status make_free(struct graph_names *names, struct arena *arena, ch
     return add_number(names, base, name, length);
 }
 
-static struct target *find_target(struct graph_names *names, const char *wish)
-{
-    return &names->targets[((uintptr_t)wish * 0x9e3779b97f4a7c15u >> 58) & (N_TARGETS - 1)];
-}
-
 /* `buffer` must have room for the wish, '_' and a number. */
 static shoal_status choose(struct graph_names *names, struct arena *arena, const char *wish, bool is_lasting,
                            char *buffer, struct shoal_node *node)
@@ -391,7 +362,7 @@ static shoal_status choose(struct graph_names *names, struct arena *arena, const
     struct name_base *known = find_known(names, buffer, length, hash);
     TRY(make_free(names, arena, buffer, &length, hash, &node->name_base));
     if (known && is_lasting) {
-        *find_target(names, wish) = (struct target){.wish = wish, .base = known};
+        TRY(map_add(&names->known_bases, map_key(wish), (size_t)map_key(known)));
     }
     char *copy = arena_take(arena, length + 1, 1);
     if (!copy) {
@@ -425,12 +396,12 @@ shoal_status names_choose(struct graph_names *names, struct arena *arena, const 
                           struct shoal_node *node)
 {
     char buffer[BUFFER_BYTES];
-    const struct target *target = find_target(names, wish);
-    if (is_lasting && target->wish == wish) {
-        return choose_known(names, arena, target->base, node);
+    size_t base;
+    const char *legal = wish[0] ? wish : "_";
+    if (is_lasting && map_get(&names->known_bases, map_key(legal), &base)) {
+        return choose_known(names, arena, map_pointer(base), node);
     }
     TRY(reserve(names));
-    const char *legal = wish[0] ? wish : "_";
     size_t bytes = strlen(legal) + 1 + NUMBER_BYTES;
     if (bytes <= sizeof(buffer)) {
         return choose(names, arena, legal, is_lasting, buffer, node);

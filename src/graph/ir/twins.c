@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/ir/twins.h"
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "graph/ir/storage_map.h"
 #include "tensor/scope.h"
 
 /* One reference to each. The address of `real` is a key, so it must not be used for another storage meanwhile. */
@@ -13,7 +13,7 @@ struct twin {
 };
 
 struct graph_twins {
-    struct storage_map map; /* from storages with data to indices of `twins` */
+    struct map map; /* from storages with data to indices of `twins` */
     struct twin *twins;
     size_t n_twins;
     size_t capacity;
@@ -22,7 +22,7 @@ struct graph_twins {
 static struct twin *find(const struct shoal_graph *graph, const struct storage *storage)
 {
     size_t index;
-    bool is_there = graph->twins && storage_map_get(&graph->twins->map, storage, &index);
+    bool is_there = graph->twins && map_get(&graph->twins->map, map_key(storage), &index);
     return is_there ? &graph->twins->twins[index] : NULL;
 }
 
@@ -31,7 +31,7 @@ static shoal_status add(struct graph_twins *twins, struct storage *real, struct 
     struct storage *meta;
     TRY(mem_grow((void **)&twins->twins, &twins->capacity, twins->n_twins + 1, sizeof *twins->twins));
     TRY(storage_create(SHOAL_META, real->bytes, &meta));
-    shoal_status status = storage_map_add(&twins->map, real, twins->n_twins);
+    shoal_status status = map_add(&twins->map, map_key(real), twins->n_twins);
     if (status != SHOAL_OK) {
         storage_unref(meta);
         return status;
@@ -79,7 +79,7 @@ void graph_free_twins(struct shoal_graph *graph)
         storage_unref(twins->twins[i].real);
         storage_unref(twins->twins[i].meta);
     }
-    storage_map_free(&twins->map);
+    map_free(&twins->map);
     mem_free(twins->twins);
     mem_free(twins);
     graph->twins = NULL;

@@ -37,10 +37,9 @@ static shoal_status add_buffer(struct shoal_lowering *lowering, struct plan_buff
         status = mem_grow((void **)&plan->buffers, &plan->buffers_capacity, plan->n_buffers + 1,
                           sizeof *plan->buffers);
     }
-    size_t known;
-    bool is_shared = status == SHOAL_OK && storage_map_get(&lowering->buffers, buffer.storage, &known);
-    if (status == SHOAL_OK && !is_shared) {
-        status = storage_map_add(&lowering->buffers, buffer.storage, plan->n_buffers);
+    if (status == SHOAL_OK) {
+        size_t known;
+        status = map_get_or_add(&lowering->buffers, map_key(buffer.storage), plan->n_buffers, &known);
     }
     if (status != SHOAL_OK) {
         storage_unref(buffer.storage);
@@ -111,7 +110,7 @@ shoal_status lower_need_buffer(struct shoal_lowering *lowering, uint32_t number)
 uint32_t lower_buffer_of(const struct shoal_lowering *lowering, const shoal_tensor *tensor)
 {
     size_t number = 0;
-    (void)storage_map_get(&lowering->buffers, tensor->storage, &number);
+    (void)map_get(&lowering->buffers, map_key(tensor->storage), &number);
     return (uint32_t)number;
 }
 

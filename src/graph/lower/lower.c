@@ -212,8 +212,8 @@ static void free_lowering(struct shoal_lowering *lowering)
     }
     effects_free(lowering->effects);
     flight_free(&lowering->flight);
-    storage_map_free(&lowering->numbers);
-    storage_map_free(&lowering->buffers);
+    map_free(&lowering->numbers);
+    map_free(&lowering->buffers);
     mem_free(lowering->nodes);
     mem_free(lowering->storages);
     mem_free(lowering->write_places);

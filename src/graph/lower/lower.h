@@ -19,11 +19,11 @@
 #ifndef GRAPH_LOWER_LOWER_H
 #define GRAPH_LOWER_LOWER_H
 
+#include "base/map.h"
 #include "graph/analysis/effects.h"
 #include "graph/analysis/flight.h"
 #include "graph/ir/graph.h"
 #include "graph/plan/plan.h"
-#include "graph/ir/storage_map.h"
 
 /* A storage of the graph. A place is the position of a node in the graph's list, counted from 0. */
 struct lowered_storage {
@@ -128,10 +128,10 @@ struct shoal_lowering {
     struct effects *effects;
     struct flight flight; /* what the nodes before `node` have in flight */
     struct arena scratch;
-    struct storage_map numbers; /* storages of the graph -> `storages` */
+    struct map numbers; /* storages of the graph -> `storages` */
     struct lowered_storage *storages;
     size_t n_storages;
-    struct storage_map buffers;    /* storages of the plan -> its buffers */
+    struct map buffers;            /* storages of the plan -> its buffers */
     uint32_t *write_places;        /* places of the nodes that write a storage, one storage after the other */
     struct lowered_node *nodes;    /* by id */
     struct window_gather *gathers; /* in the order of the graph */

@@ -167,7 +167,7 @@ static shoal_status infer_values(struct shoal_lowering *lowering, struct shoal_n
     for (size_t i = 0; i < count; i++) {
         shoal_tensor *value = is_list ? result.as.tensors[i] : result.as.tensor;
         size_t number;
-        if (!storage_map_get(&lowering->numbers, twins_find(lowering->graph, value->storage), &number)) {
+        if (!map_get(&lowering->numbers, map_key(twins_find(lowering->graph, value->storage)), &number)) {
             return error_set(SHOAL_ERR_INVALID, "%s returns a new tensor, for which the plan has no memory",
                              call->op->name);
         }

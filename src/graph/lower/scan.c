@@ -214,7 +214,7 @@ static shoal_status scan_here(struct shoal_lowering *lowering, const struct shoa
 uint32_t lower_number(const struct shoal_lowering *lowering, const shoal_tensor *value)
 {
     size_t number = 0;
-    (void)storage_map_get(&lowering->numbers, twins_find(lowering->graph, value->storage), &number);
+    (void)map_get(&lowering->numbers, map_key(twins_find(lowering->graph, value->storage)), &number);
     return (uint32_t)number;
 }
 
@@ -225,13 +225,13 @@ static shoal_status scan_values(struct shoal_lowering *lowering, struct shoal_no
         size_t number;
         const struct storage *storage = twins_find(lowering->graph, node->values[i]->storage);
         size_t element_bytes = shoal_dtype_bytes(node->values[i]->dtype);
-        if (storage_map_get(&lowering->numbers, storage, &number)) {
+        if (map_get(&lowering->numbers, map_key(storage), &number)) {
             size_t *widest = &lowering->storages[number].element_bytes;
             *widest = element_bytes > *widest ? element_bytes : *widest;
             continue;
         }
         number = lowering->numbers.count;
-        TRY(storage_map_add(&lowering->numbers, storage, number));
+        TRY(map_add(&lowering->numbers, map_key(storage), number));
         lowering->storages[number] = (struct lowered_storage){.creator = node,
                                                               .bytes = storage->bytes,
                                                               .element_bytes = element_bytes,

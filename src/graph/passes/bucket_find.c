@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/passes/bucket.h"
-#include "graph/ir/storage_map.h"
 #include "tensor/tensor.h"
 
 #define BYTES_PER_MB 1048576.0
@@ -114,27 +114,26 @@ static bool match_member(const struct bucket_kind *kind, struct shoal_node *wait
 
 /* Finds storages that are viewed by offset (as_strided) or in another dtype. Such a result must not become a part of
    another storage. */
-static shoal_status find_looked_into(const struct shoal_graph *graph, struct storage_map *looked_into)
+static shoal_status find_looked_into(const struct shoal_graph *graph, struct map *looked_into)
 {
     for (const struct shoal_node *node = graph->first; node; node = node->next) {
         size_t number;
-        if ((node_calls(node, OP_as_strided) || node_calls(node, OP_view_dtype)) &&
-            !storage_map_get(looked_into, node->values[0]->storage, &number)) {
-            TRY(storage_map_add(looked_into, node->values[0]->storage, 0));
+        if (node_calls(node, OP_as_strided) || node_calls(node, OP_view_dtype)) {
+            TRY(map_get_or_add(looked_into, map_key(node->values[0]->storage), 0, &number));
         }
     }
     return SHOAL_OK;
 }
 
 static shoal_status add_members(struct buckets *buckets, const struct bucket_kind *kind,
-                                const bool *is_accepted, const struct storage_map *looked_into)
+                                const bool *is_accepted, const struct map *looked_into)
 {
     size_t capacity = 0;
     size_t number;
     struct bucket_member member;
     for (struct shoal_node *node = buckets->graph->first; node; node = node->next) {
         if ((is_accepted && !is_accepted[node->id]) || !match_member(kind, node, &member) ||
-            storage_map_get(looked_into, member.start->values[0]->storage, &number)) {
+            map_get(looked_into, map_key(member.start->values[0]->storage), &number)) {
             continue;
         }
         TRY(mem_grow((void **)&buckets->members, &capacity, buckets->n_members + 1,
@@ -148,12 +147,12 @@ static shoal_status add_members(struct buckets *buckets, const struct bucket_kin
 static shoal_status find_members(struct buckets *buckets, const struct bucket_kind *kind,
                                  const bool *is_accepted)
 {
-    struct storage_map looked_into = {.count = 0};
+    struct map looked_into = {.count = 0};
     shoal_status status = kind->is_coalesced ? SHOAL_OK : find_looked_into(buckets->graph, &looked_into);
     if (status == SHOAL_OK) {
         status = add_members(buckets, kind, is_accepted, &looked_into);
     }
-    storage_map_free(&looked_into);
+    map_free(&looked_into);
     return status;
 }
 

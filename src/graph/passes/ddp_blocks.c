@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/passes/ddp_block.h"
@@ -22,7 +23,6 @@
 
 /* A key and its open bucket. */
 struct line {
-    uint64_t hash;
     uint32_t example; /* a block with this key */
     struct ddp_bucket bucket;
     double size;
@@ -45,8 +45,7 @@ struct finder {
     size_t n_lines;
     size_t line_capacity;
     size_t last_line; /* the line that was found last: most blocks have the same key as the one before */
-    uint32_t *slots;  /* index in lines + 1; a power of two */
-    size_t n_slots;
+    struct map lines_by_key; /* from hashes to indices of `lines` */
 };
 
 /* Dependencies ------------------------------------------------------------------------------------------- */
@@ -99,54 +98,27 @@ static void follow_needs(struct finder *finder, const struct shoal_node *node)
 
 /* Keys --------------------------------------------------------------------------------------------------- */
 
-static shoal_status grow_slots(struct finder *finder)
+static bool has_key_of(const void *context, const void *wanted, size_t index)
 {
-    size_t n_slots = finder->n_slots ? 2 * finder->n_slots : 16;
-    uint32_t *slots = mem_alloc_zeroed(n_slots, sizeof(slots[0]));
-    if (!slots) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < finder->n_lines; i++) {
-        size_t at = finder->lines[i].hash & (n_slots - 1);
-        while (slots[at]) {
-            at = (at + 1) & (n_slots - 1);
-        }
-        slots[at] = (uint32_t)i + 1;
-    }
-    mem_free(finder->slots);
-    finder->slots = slots;
-    finder->n_slots = n_slots;
-    return SHOAL_OK;
+    const struct finder *finder = context;
+    return ddp_block_has_key_of(&finder->blocks->blocks[finder->lines[index].example], wanted);
 }
 
 static shoal_status find_line(struct finder *finder, uint32_t index, struct line **line_out)
 {
-    const struct ddp_block *blocks = finder->blocks->blocks;
-    if (finder->last_line < finder->n_lines &&
-        ddp_block_has_key_of(&blocks[finder->lines[finder->last_line].example], &blocks[index])) {
-        *line_out = &finder->lines[finder->last_line];
-        return SHOAL_OK;
-    }
-    uint64_t hash = ddp_block_hash(&blocks[index]);
-    if (2 * finder->n_lines >= finder->n_slots) {
-        TRY(grow_slots(finder));
-    }
-    size_t at = hash & (finder->n_slots - 1);
-    for (; finder->slots[at]; at = (at + 1) & (finder->n_slots - 1)) {
-        struct line *line = &finder->lines[finder->slots[at] - 1];
-        if (line->hash == hash && ddp_block_has_key_of(&blocks[line->example], &blocks[index])) {
-            finder->last_line = finder->slots[at] - 1;
-            *line_out = line;
-            return SHOAL_OK;
+    const struct ddp_block *block = &finder->blocks->blocks[index];
+    if (finder->last_line >= finder->n_lines || !has_key_of(finder, block, finder->last_line)) {
+        uint64_t hash = ddp_block_hash(block);
+        if (!map_find(&finder->lines_by_key, hash, has_key_of, finder, block, &finder->last_line)) {
+            TRY(mem_grow((void **)&finder->lines, &finder->line_capacity, finder->n_lines + 1,
+                         sizeof(finder->lines[0])));
+            TRY(map_add(&finder->lines_by_key, hash, finder->n_lines));
+            finder->lines[finder->n_lines] =
+                (struct line){.example = index, .threshold = FIRST_SIZE_MB * MEBIBYTE};
+            finder->last_line = finder->n_lines++;
         }
     }
-    TRY(mem_grow((void **)&finder->lines, &finder->line_capacity, finder->n_lines + 1,
-                 sizeof(finder->lines[0])));
-    struct line *line = &finder->lines[finder->n_lines++];
-    *line = (struct line){.hash = hash, .example = index, .threshold = FIRST_SIZE_MB * MEBIBYTE};
-    finder->slots[at] = (uint32_t)finder->n_lines;
-    finder->last_line = finder->n_lines - 1;
-    *line_out = line;
+    *line_out = &finder->lines[finder->last_line];
     return SHOAL_OK;
 }
 
@@ -290,7 +262,7 @@ shoal_status ddp_blocks_find(const struct shoal_graph *graph, double bucket_size
     mem_free(finder.needs);
     mem_free(finder.memory);
     mem_free(finder.lines);
-    mem_free(finder.slots);
+    map_free(&finder.lines_by_key);
     if (status != SHOAL_OK) {
         ddp_blocks_free(&blocks);
         return status;

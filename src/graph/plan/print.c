@@ -3,9 +3,9 @@
 #include <inttypes.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "graph/text/float_text.h"
 #include "graph/plan/plan.h"
-#include "graph/ir/storage_map.h"
 #include "graph/text/writer.h"
 #include "op/op.h"
 #include "tensor/dtype.h"
@@ -13,7 +13,7 @@
 struct print {
     struct writer writer;
     const struct shoal_plan *plan;
-    struct storage_map buffers;
+    struct map buffers;
 };
 
 /* Groups, areas, buffers ------------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ static void print_tensor(struct print *print, const shoal_tensor *tensor)
 {
     struct writer *writer = &print->writer;
     size_t buffer = 0;
-    (void)storage_map_get(&print->buffers, tensor->storage, &buffer);
+    (void)map_get(&print->buffers, map_key(tensor->storage), &buffer);
     writer_add_format(writer, "b%zu", buffer);
     if (tensor->layout.offset != 0) {
         writer_add_format(writer, "+%zu", (size_t)tensor->layout.offset * dtype_bytes(tensor->dtype));
@@ -280,8 +280,8 @@ static shoal_status number_buffers(struct print *print)
     for (size_t i = 0; i < print->plan->n_buffers && status == SHOAL_OK; i++) {
         const struct plan_buffer *buffer = &print->plan->buffers[i];
         size_t known;
-        if (buffer->place != PLAN_SLOT && !storage_map_get(&print->buffers, buffer->storage, &known)) {
-            status = storage_map_add(&print->buffers, buffer->storage, i);
+        if (buffer->place != PLAN_SLOT) {
+            status = map_get_or_add(&print->buffers, map_key(buffer->storage), i, &known);
         }
     }
     return status;
@@ -299,6 +299,6 @@ shoal_status shoal_plan_print(const shoal_plan *plan, shoal_graph_write write, v
         print_plan(&print);
         status = writer_end(&print.writer);
     }
-    storage_map_free(&print.buffers);
+    map_free(&print.buffers);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "plan_print");
 }

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/label.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/text.h"
@@ -24,7 +25,6 @@
 #include "graph/run/compare.h"
 #include "graph/ir/graph.h"
 #include "graph/plan/need.h"
-#include "graph/ir/storage_map.h"
 #include "op/op.h"
 #include "tensor/block.h"
 
@@ -169,13 +169,13 @@ static void take_memory(struct shoal_plan *plan)
 
 /* Maps the storages of inputs to their indices. */
 struct input_map {
-    struct storage_map map;
+    struct map map;
     struct shoal_plan *plan;
 };
 
 static bool find_input(const struct input_map *inputs, const shoal_tensor *tensor, size_t *index_out)
 {
-    return tensor && storage_map_get(&inputs->map, tensor->storage, index_out);
+    return tensor && map_get(&inputs->map, map_key(tensor->storage), index_out);
 }
 
 static void note_written(const struct input_map *inputs, shoal_tensor *const *tensors, size_t count,
@@ -256,24 +256,24 @@ static void note_source(struct bound_input *input, const struct captured *captur
 static shoal_status pair_twins(struct shoal_plan *plan, const struct captured *captured)
 {
     struct bound_input *inputs = plan->binding->inputs;
-    struct storage_map by_storage = {.count = 0};
+    struct map by_storage = {.count = 0};
     shoal_status status = SHOAL_OK;
     for (size_t i = 0; i < plan->n_inputs; i++) {
         const shoal_tensor *tensor = captured && i < captured->n_inputs ? captured->inputs[i].tensor : NULL;
         size_t other;
         inputs[i].twin = PLAN_NONE;
-        if (status == SHOAL_OK && tensor && !storage_map_get(&by_storage, tensor->storage, &other)) {
-            status = storage_map_add(&by_storage, tensor->storage, i);
+        if (status == SHOAL_OK && tensor) {
+            status = map_get_or_add(&by_storage, map_key(tensor->storage), i, &other);
         }
     }
     for (size_t i = 0; i < plan->n_inputs && status == SHOAL_OK; i++) {
         size_t source;
-        if (inputs[i].source && storage_map_get(&by_storage, inputs[i].source->storage, &source)) {
+        if (inputs[i].source && map_get(&by_storage, map_key(inputs[i].source->storage), &source)) {
             inputs[i].twin = (uint32_t)source;
             inputs[source].twin = (uint32_t)i;
         }
     }
-    storage_map_free(&by_storage);
+    map_free(&by_storage);
     return status;
 }
 
@@ -326,7 +326,7 @@ static shoal_status study_inputs(struct input_map *inputs)
 {
     struct shoal_plan *plan = inputs->plan;
     for (size_t i = 0; i < plan->n_inputs; i++) {
-        TRY(storage_map_add(&inputs->map, plan->buffers[plan->inputs[i]].storage, i));
+        TRY(map_add(&inputs->map, map_key(plan->buffers[plan->inputs[i]].storage), i));
     }
     note_steps(inputs);
     find_pieces(inputs);
@@ -357,7 +357,7 @@ static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph
     TRY(note_placeholders(plan, graph));
     struct input_map inputs = {.plan = plan};
     shoal_status status = study_inputs(&inputs);
-    storage_map_free(&inputs.map);
+    map_free(&inputs.map);
     TRY(status);
     TRY(check_twins(plan));
     return plan_find_outputs(plan);

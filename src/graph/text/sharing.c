@@ -11,13 +11,13 @@ static shoal_status add(struct sharing *sharing, const shoal_node *node)
 {
     const struct storage *storage = node->values[0]->storage;
     size_t index;
-    if (storage_map_get(&sharing->storages, storage, &index)) {
+    if (map_get(&sharing->storages, map_key(storage), &index)) {
         sharing->sharers[index].count++;
         return SHOAL_OK;
     }
     TRY(mem_grow((void **)&sharing->sharers, &sharing->capacity, sharing->n_sharers + 1,
                  sizeof(*sharing->sharers)));
-    TRY(storage_map_add(&sharing->storages, storage, sharing->n_sharers));
+    TRY(map_add(&sharing->storages, map_key(storage), sharing->n_sharers));
     sharing->sharers[sharing->n_sharers++] = (struct sharers){.first = node, .count = 1};
     return SHOAL_OK;
 }
@@ -35,13 +35,13 @@ shoal_status sharing_find(struct sharing *sharing, const shoal_graph *graph)
 struct sharers sharing_of(const struct sharing *sharing, const shoal_node *node)
 {
     size_t index;
-    return storage_map_get(&sharing->storages, node->values[0]->storage, &index)
+    return map_get(&sharing->storages, map_key(node->values[0]->storage), &index)
                ? sharing->sharers[index]
                : (struct sharers){.first = node, .count = 1};
 }
 
 void sharing_free(struct sharing *sharing)
 {
-    storage_map_free(&sharing->storages);
+    map_free(&sharing->storages);
     mem_free(sharing->sharers);
 }

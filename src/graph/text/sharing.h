@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "graph/ir/storage_map.h"
+#include "base/map.h"
 #include "shoal/graph.h"
 
 /* The constants of a storage. */
@@ -16,7 +16,7 @@ struct sharers {
 
 /* All zero is an empty one. */
 struct sharing {
-    struct storage_map storages; /* to indices of `sharers` */
+    struct map storages; /* to indices of `sharers` */
     struct sharers *sharers;
     size_t n_sharers;
     size_t capacity;
