@@ -7,10 +7,10 @@
 
 #include "base/callback.h"
 #include "base/error.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "module/module.h"
-#include "module/numbers.h"
 #include "module/walk.h"
 #include "shoal/autograd.h"
 #include "tensor/scope.h"
@@ -83,7 +83,7 @@ struct place {
 };
 
 struct plan {
-    struct numbers numbers; /* of tensors: where they are in `subjects` */
+    struct map numbers; /* of tensors: where they are in `subjects` */
     struct subject *subjects;
     size_t n_subjects;
     size_t subjects_capacity;
@@ -122,12 +122,11 @@ static shoal_status note_place(void *context, const shoal_module_entry *entry, s
 {
     struct plan *plan = context;
     size_t number;
-    bool is_new;
     enum slot_kind kind = entry->kind == SHOAL_WALK_PARAMETERS ? SLOT_PARAMETER : SLOT_BUFFER;
     TRY(mem_grow((void **)&plan->places, &plan->places_capacity, plan->n_places + 1,
                  sizeof(plan->places[0])));
-    TRY(numbers_get(&plan->numbers, entry->tensor, &number, &is_new));
-    if (is_new) {
+    TRY(map_get_or_add(&plan->numbers, map_key(entry->tensor), plan->n_subjects, &number));
+    if (number == plan->n_subjects) {
         TRY(add_subject(plan, entry));
     }
     plan->places[plan->n_places++] = (struct place){.module = shoal_module_ref(entry->module),
@@ -151,7 +150,7 @@ static void end_plan(struct plan *plan)
     }
     mem_free(plan->subjects);
     mem_free(plan->places);
-    numbers_clear(&plan->numbers);
+    map_free(&plan->numbers);
 }
 
 /* The function's result must be a leaf. It requires a gradient if the tensor that it replaces did. */

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "module/numbers.h"
 #include "tensor/scope.h"
 
 #define WALK_KINDS (SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS | SHOAL_WALK_MODULES)
@@ -33,8 +33,12 @@ struct walk {
     char *path; /* of what is visited; ended by a zero */
     size_t path_length;
     size_t path_capacity;
-    struct numbers modules; /* met so far; not used when duplicates are wanted */
-    struct numbers tensors;
+    /* Met so far; not used when duplicates are wanted. */
+    struct map modules;  /* numbered */
+    struct map tensors;  /* indices of `held` */
+    shoal_tensor **held; /* one reference each */
+    size_t n_held;
+    size_t held_capacity;
     shoal_walk_next next;
 };
 
@@ -72,27 +76,36 @@ static shoal_status visit(struct walk *walk, const shoal_module_entry *entry)
     return status;
 }
 
-static shoal_status is_first_visit(struct numbers *met, const void *object, bool sees_all, bool *is_first_out)
+/* Notes that the object is visited now; it is new if it gets the next number. */
+static shoal_status is_first_visit(struct map *met, const void *object, bool *is_first_out)
 {
     size_t number;
-    if (sees_all) {
-        *is_first_out = true;
-        return SHOAL_OK;
+    size_t next = met->count;
+    TRY(map_get_or_add(met, map_key(object), next, &number));
+    *is_first_out = number == next;
+    return SHOAL_OK;
+}
+
+/* The same for a tensor, which is held until the end of the walk. */
+static shoal_status hold_tensor(struct walk *walk, shoal_tensor *tensor, bool *is_first_out)
+{
+    TRY(mem_grow((void **)&walk->held, &walk->held_capacity, walk->n_held + 1, sizeof(walk->held[0])));
+    TRY(is_first_visit(&walk->tensors, tensor, is_first_out));
+    if (*is_first_out) {
+        walk->held[walk->n_held++] = shoal_tensor_ref(tensor);
     }
-    return numbers_get(met, object, &number, is_first_out);
+    return SHOAL_OK;
 }
 
 static shoal_status visit_tensor(struct walk *walk, uint32_t kind, shoal_module *module,
                                  const struct slot *slot)
 {
-    bool is_first;
-    bool sees_all = (walk->flags & (SHOAL_WALK_DUPLICATES | WALK_ALL_PLACES)) != 0;
-    TRY(is_first_visit(&walk->tensors, slot->tensor, sees_all, &is_first));
+    bool is_first = true;
+    if ((walk->flags & (SHOAL_WALK_DUPLICATES | WALK_ALL_PLACES)) == 0) {
+        TRY(hold_tensor(walk, slot->tensor, &is_first));
+    }
     if (!is_first) {
         return SHOAL_OK;
-    }
-    if (!sees_all) {
-        (void)shoal_tensor_ref(slot->tensor);
     }
     size_t length = walk->path_length;
     TRY(append_name(walk, slot->name));
@@ -128,8 +141,10 @@ static shoal_status visit_tensors(struct walk *walk, shoal_module *module)
 /* Visits the module at the walk's path, and its tensors. Its children come later, from its level on the stack. */
 static shoal_status enter_module(struct walk *walk, shoal_module *module, const char *name)
 {
-    bool is_first;
-    TRY(is_first_visit(&walk->modules, module, walk->flags & SHOAL_WALK_DUPLICATES, &is_first));
+    bool is_first = true;
+    if ((walk->flags & SHOAL_WALK_DUPLICATES) == 0) {
+        TRY(is_first_visit(&walk->modules, module, &is_first));
+    }
     if (!is_first) {
         return SHOAL_OK;
     }
@@ -175,14 +190,6 @@ static shoal_status walk_all(struct walk *walk, shoal_module *root)
     return SHOAL_OK;
 }
 
-static void release_tensors(struct numbers *tensors)
-{
-    for (size_t i = 0; i < tensors->n_cells; i++) {
-        shoal_tensor_unref((shoal_tensor *)tensors->cells[i].object);
-    }
-    numbers_clear(tensors);
-}
-
 shoal_status walk_tree(shoal_module *module, uint32_t flags, shoal_module_visitor visitor, void *context)
 {
     struct walk walk = {.flags = flags, .visitor = visitor, .context = context};
@@ -194,8 +201,12 @@ shoal_status walk_tree(shoal_module *module, uint32_t flags, shoal_module_visito
     shoal_module_unref(module);
     mem_free(walk.levels);
     mem_free(walk.path);
-    numbers_clear(&walk.modules);
-    release_tensors(&walk.tensors);
+    map_free(&walk.modules);
+    map_free(&walk.tensors);
+    for (size_t i = 0; i < walk.n_held; i++) {
+        shoal_tensor_unref(walk.held[i]);
+    }
+    mem_free(walk.held);
     return status;
 }
 
