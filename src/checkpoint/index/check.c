@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "checkpoint/safetensors/header.h"
@@ -224,10 +225,12 @@ shoal_status index_check_files(const struct checkpoint_index *index)
 
 /* Names ----------------------------------------------------------------------------------------------------- */
 
-static shoal_status add_name(struct index_names *names, const struct index_tensor *tensor, const char *name)
+static shoal_status add_name(struct map *names, const struct checkpoint_index *index, size_t number,
+                             const char *name)
 {
+    const struct index_tensor *tensor = &index->tensors[number];
     const struct index_tensor *other;
-    if (index_names_add(names, tensor, name, &other)) {
+    if (index_names_add(names, index, number, name, &other)) {
         return SHOAL_OK;
     }
     char text[SAFETENSORS_NAME_BYTES];
@@ -239,20 +242,19 @@ static shoal_status add_name(struct index_names *names, const struct index_tenso
                      safetensors_format_name(second, tensor->name));
 }
 
-shoal_status index_check_names(const struct checkpoint_index *index, struct arena *arena,
-                               struct index_names *names)
+shoal_status index_check_names(const struct checkpoint_index *index, struct map *names)
 {
     size_t n_names = 0;
     for (size_t i = 0; i < index->n_tensors; i++) {
         n_names += 1 + index->tensors[i].n_aliases;
     }
-    TRY(index_names_make(names, arena, n_names));
+    TRY(map_reserve(names, n_names));
     for (size_t i = 0; i < index->n_tensors; i++) {
-        TRY(add_name(names, &index->tensors[i], index->tensors[i].name));
+        TRY(add_name(names, index, i, index->tensors[i].name));
     }
     for (size_t i = 0; i < index->n_tensors; i++) {
         for (size_t k = 0; k < index->tensors[i].n_aliases; k++) {
-            TRY(add_name(names, &index->tensors[i], index->tensors[i].aliases[k]));
+            TRY(add_name(names, index, i, index->tensors[i].aliases[k]));
         }
     }
     return SHOAL_OK;

@@ -23,7 +23,6 @@ shoal_status index_check_runs(struct index_file *file);
 shoal_status index_check_files(const struct checkpoint_index *index);
 
 /* Checks that all names and aliases of a section differ, and puts them into `names`. */
-shoal_status index_check_names(const struct checkpoint_index *index, struct arena *arena,
-                               struct index_names *names);
+shoal_status index_check_names(const struct checkpoint_index *index, struct map *names);
 
 #endif

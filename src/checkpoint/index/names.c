@@ -45,46 +45,45 @@ shoal_status index_check_file(const char *name)
 
 /* By name -------------------------------------------------------------------------------------------------- */
 
-shoal_status index_names_make(struct index_names *names, struct arena *arena, size_t n_names)
+struct wanted {
+    const char *section;
+    const char *name;
+};
+
+static bool is_same(const void *context, const void *wanted_name, size_t number)
 {
-    size_t n_slots = 16;
-    while (n_slots / 2 < n_names) {
-        n_slots *= 2;
+    const struct checkpoint_index *index = context;
+    const struct index_tensor *tensor = &index->tensors[number];
+    const struct wanted *wanted = wanted_name;
+    bool has_name = strcmp(tensor->name, wanted->name) == 0;
+    for (size_t i = 0; i < tensor->n_aliases && !has_name; i++) {
+        has_name = strcmp(tensor->aliases[i], wanted->name) == 0;
     }
-    names->slots = arena_alloc(arena, n_slots, sizeof(names->slots[0]));
-    if (!names->slots) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    names->n_slots = n_slots;
-    return SHOAL_OK;
+    return has_name && strcmp(tensor->section, wanted->section) == 0;
 }
 
-/* Where the name is, or where it would be put. */
-static struct index_name *find_slot(const struct index_names *names, const char *section, const char *name)
+static uint64_t hash_name(const char *section, const char *name)
 {
-    uint64_t hash = hash_bytes(hash_bytes(0, section, strlen(section)), name, strlen(name));
-    size_t at = (size_t)hash & (names->n_slots - 1);
-    while (names->slots[at].tensor && (strcmp(names->slots[at].name, name) != 0 ||
-                                       strcmp(names->slots[at].tensor->section, section) != 0)) {
-        at = (at + 1) & (names->n_slots - 1);
-    }
-    return &names->slots[at];
+    return hash_bytes(hash_bytes(0, section, strlen(section)), name, strlen(name));
 }
 
-bool index_names_add(struct index_names *names, const struct index_tensor *tensor, const char *name,
+bool index_names_add(struct map *names, const struct checkpoint_index *index, size_t number, const char *name,
                      const struct index_tensor **other_out)
 {
-    struct index_name *slot = find_slot(names, tensor->section, name);
-    if (slot->tensor) {
-        *other_out = slot->tensor;
-        return false;
+    const char *section = index->tensors[number].section;
+    *other_out = index_names_find(names, index, section, name);
+    if (!*other_out) {
+        map_put(names, hash_name(section, name), number);
     }
-    *slot = (struct index_name){.tensor = tensor, .name = name};
-    return true;
+    return !*other_out;
 }
 
-const struct index_tensor *index_names_find(const struct index_names *names, const char *section,
-                                            const char *name)
+const struct index_tensor *index_names_find(const struct map *names, const struct checkpoint_index *index,
+                                            const char *section, const char *name)
 {
-    return names->n_slots > 0 ? find_slot(names, section, name)->tensor : NULL;
+    size_t number;
+    const struct wanted wanted = {.section = section, .name = name};
+    return map_find(names, hash_name(section, name), is_same, index, &wanted, &number)
+               ? &index->tensors[number]
+               : NULL;
 }

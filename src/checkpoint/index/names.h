@@ -5,9 +5,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
-#include "base/arena.h"
+#include "base/map.h"
 #include "checkpoint/index/index.h"
 
 #define INDEX_SECTION_CHARS 63
@@ -22,24 +21,14 @@ shoal_status index_check_section(const char *name);
 /* Checks that the name is that of a file in the directory of the index, and not of the index itself. */
 shoal_status index_check_file(const char *name);
 
-/* Tensors by section and name or alias. All zeros at first. */
-struct index_names {
-    struct index_name {
-        const struct index_tensor *tensor; /* NULL: free */
-        const char *name;                  /* its own or an alias */
-    } * slots;
-    size_t n_slots; /* a power of two, of which half are free */
-};
+/* A map from hashes of sections and names or aliases to indices of index->tensors. */
 
-/* Makes room for n_names, which is not 0, in memory of the arena. */
-shoal_status index_names_make(struct index_names *names, struct arena *arena, size_t n_names);
-
-/* False: the section has that name already, and *other_out has it. */
-bool index_names_add(struct index_names *names, const struct index_tensor *tensor, const char *name,
+/* Adds a name of a tensor, for which there is room. False: the section has that name already, and *other_out has it. */
+bool index_names_add(struct map *names, const struct checkpoint_index *index, size_t number, const char *name,
                      const struct index_tensor **other_out);
 
 /* NULL: there is none. */
-const struct index_tensor *index_names_find(const struct index_names *names, const char *section,
-                                            const char *name);
+const struct index_tensor *index_names_find(const struct map *names, const struct checkpoint_index *index,
+                                            const char *section, const char *name);
 
 #endif

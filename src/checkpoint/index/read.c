@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "checkpoint/io/checksum.h"
@@ -26,7 +27,7 @@
 /* What `memory` of an index points to. */
 struct index_memory {
     struct arena arena;
-    struct index_names names;
+    struct map names;
 };
 
 struct reader {
@@ -480,7 +481,7 @@ static shoal_status check_version(json_t *root)
     return SHOAL_OK;
 }
 
-static shoal_status parse_root(struct reader *reader, json_t *root, struct index_names *names)
+static shoal_status parse_root(struct reader *reader, json_t *root, struct map *names)
 {
     /* Files come before the pieces in them. */
     static const struct field fields[] = {
@@ -508,7 +509,7 @@ static shoal_status parse_root(struct reader *reader, json_t *root, struct index
     }
     TRY(PARSE_FIELDS(reader, root, fields, index));
     TRY(index_check_files(index));
-    return index_check_names(index, reader->arena, names);
+    return index_check_names(index, names);
 }
 
 /* Checks that the text ends like every index, and that the sum is right. */
@@ -578,6 +579,7 @@ void index_free(struct checkpoint_index *index)
     struct index_memory *memory = index->memory;
     if (memory) {
         arena_free(&memory->arena);
+        map_free(&memory->names);
         mem_free(memory);
     }
     *index = (struct checkpoint_index){0};
@@ -587,5 +589,5 @@ const struct index_tensor *index_find(const struct checkpoint_index *index, cons
                                       const char *name)
 {
     const struct index_memory *memory = index->memory;
-    return memory ? index_names_find(&memory->names, section, name) : NULL;
+    return memory ? index_names_find(&memory->names, index, section, name) : NULL;
 }

@@ -216,13 +216,13 @@ static shoal_status add_alias(shoal_items *items, const char *section, const cha
     if (!name) {
         return error_set(SHOAL_ERR_INVALID, "name is NULL");
     }
-    const struct item_slot *slot = items_list_find(items, section, name);
-    if (!slot) {
+    size_t number;
+    if (!items_list_find(items, section, name, &number)) {
         char text[ITEMS_TEXT_BYTES];
         return error_set(SHOAL_ERR_INVALID, "name: there is no item %s",
                          items_list_format(text, section, name));
     }
-    return items_list_add_alias(items, slot->number, "", alias);
+    return items_list_add_alias(items, number, "", alias);
 }
 
 shoal_status shoal_items_add_alias(shoal_items *items, const char *section, const char *name,
@@ -327,16 +327,15 @@ int64_t shoal_items_find(const shoal_items *items, const char *section, const ch
     }
     section = section ? section : SHOAL_SECTION_MODEL;
     /* The section "" has numbers and strings, which are not items. */
-    const struct item_slot *slot = section[0] != '\0' ? items_list_find(items, section, name) : NULL;
-    return slot ? (int64_t)slot->number : -1;
+    size_t number;
+    return section[0] != '\0' && items_list_find(items, section, name, &number) ? (int64_t)number : -1;
 }
 
 /* Whether that is the tensor of the item now. */
-static bool has_tensor(const shoal_items *items, int64_t number, const shoal_tensor *tensor)
+static bool has_tensor(const shoal_items *items, size_t number, const shoal_tensor *tensor)
 {
     struct item_place place;
-    return number >= 0 && items_list_look(items, (size_t)number, ITEM_PLACE, &place) == SHOAL_OK &&
-           place.tensor == tensor;
+    return items_list_look(items, number, ITEM_PLACE, &place) == SHOAL_OK && place.tensor == tensor;
 }
 
 /* Looks for a tensor in all items, and remembers the others: a program that asks for one usually asks for more. */
@@ -344,14 +343,16 @@ static int64_t search_tensor(shoal_items *items, const shoal_tensor *tensor)
 {
     int64_t found = -1;
     bool has_memory = true;
-    items_tensors_clear(&items->tensors);
+    size_t other;
+    map_free(&items->tensors);
     for (size_t i = 0; i < items->n_entries; i++) {
         struct item_place place;
         if (items_list_look(items, i, ITEM_PLACE, &place) != SHOAL_OK || !place.tensor) {
             continue;
         }
         found = place.tensor == tensor && found < 0 ? (int64_t)i : found;
-        has_memory = has_memory && items_tensors_add(&items->tensors, place.tensor, i) == SHOAL_OK;
+        has_memory =
+            has_memory && map_get_or_add(&items->tensors, map_key(place.tensor), i, &other) == SHOAL_OK;
     }
     return found;
 }
@@ -362,11 +363,10 @@ int64_t shoal_items_find_tensor(const shoal_items *items, const shoal_tensor *te
         return -1;
     }
     uint64_t text_number = error_number();
-    int64_t number = items_tensors_find(&items->tensors, tensor);
-    if (!has_tensor(items, number, tensor)) {
-        /* Only the cache changes, so a const list is all right. */
-        number = search_tensor((shoal_items *)items, tensor);
-    }
+    size_t known;
+    bool is_known = map_get(&items->tensors, map_key(tensor), &known) && has_tensor(items, known, tensor);
+    /* Only the cache changes, so a const list is all right. */
+    int64_t number = is_known ? (int64_t)known : search_tensor((shoal_items *)items, tensor);
     if (error_number() != text_number) { /* it is not an error if some item has no tensor now */
         error_clear();
     }

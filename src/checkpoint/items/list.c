@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "checkpoint/safetensors/header.h"
@@ -25,56 +26,41 @@ const char *items_list_format(char text[ITEMS_TEXT_BYTES], const char *section, 
 
 /* Names ------------------------------------------------------------------------------------------------ */
 
-/* Where the name is, or where it would be put. There is a free slot. */
-static struct item_slot *find_slot(struct item_slot *slots, size_t n_slots, const char *section,
-                                   const char *name)
+static uint64_t hash_name(const char *section, const char *name)
 {
-    uint64_t hash = hash_bytes(hash_bytes(0, section, strlen(section)), name, strlen(name));
-    size_t at = (size_t)hash & (n_slots - 1);
-    while (slots[at].section &&
-           (strcmp(slots[at].name, name) != 0 || strcmp(slots[at].section, section) != 0)) {
-        at = (at + 1) & (n_slots - 1);
-    }
-    return &slots[at];
+    return hash_bytes(hash_bytes(0, section, strlen(section)), name, strlen(name));
 }
 
-const struct item_slot *items_list_find(const shoal_items *items, const char *section, const char *name)
+struct wanted {
+    const char *section;
+    const char *name;
+};
+
+static bool is_entry(const void *context, const void *wanted_name, size_t number)
 {
-    const struct item_slot *slot =
-        items->n_slots > 0 ? find_slot(items->slots, items->n_slots, section, name) : NULL;
-    return slot && slot->section ? slot : NULL;
+    const shoal_items *items = context;
+    const struct item_entry *entry = &items->entries[number];
+    const struct wanted *wanted = wanted_name;
+    bool has_name = strcmp(entry->name, wanted->name) == 0;
+    for (size_t i = 0; i < entry->n_aliases && !has_name; i++) {
+        has_name = strcmp(entry->aliases[i], wanted->name) == 0;
+    }
+    return has_name && strcmp(entry->section, wanted->section) == 0;
 }
 
-/* Room for so many more, with half of the slots free. */
-static shoal_status reserve_names(shoal_items *items, size_t n_more)
+static bool is_value(const void *context, const void *wanted_name, size_t number)
 {
-    size_t n_slots = items->n_slots > 0 ? items->n_slots : 16;
-    while (2 * (items->n_names + n_more) > n_slots) {
-        n_slots *= 2;
-    }
-    if (n_slots == items->n_slots) {
-        return SHOAL_OK;
-    }
-    struct item_slot *slots = mem_alloc_zeroed(n_slots, sizeof(slots[0]));
-    if (!slots) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < items->n_slots; i++) {
-        if (items->slots[i].section) {
-            *find_slot(slots, n_slots, items->slots[i].section, items->slots[i].name) = items->slots[i];
-        }
-    }
-    mem_free(items->slots);
-    items->slots = slots;
-    items->n_slots = n_slots;
-    return SHOAL_OK;
+    const shoal_items *items = context;
+    const struct wanted *wanted = wanted_name;
+    return strcmp(items->values[number].name, wanted->name) == 0;
 }
 
-static void put_name(shoal_items *items, const char *section, const char *name, size_t number)
+bool items_list_find(const shoal_items *items, const char *section, const char *name, size_t *number_out)
 {
-    *find_slot(items->slots, items->n_slots, section, name) =
-        (struct item_slot){.section = section, .name = name, .number = number};
-    items->n_names++;
+    const struct wanted wanted = {.section = section, .name = name};
+    uint64_t hash = hash_name(section, name);
+    return section[0] == '\0' ? map_find(&items->value_names, hash, is_value, items, &wanted, number_out)
+                              : map_find(&items->entry_names, hash, is_entry, items, &wanted, number_out);
 }
 
 static shoal_status report_twice(const char *argument, const char *section, const char *name)
@@ -95,7 +81,8 @@ shoal_status items_list_check_name(const shoal_items *items, const char *section
         return error_set(SHOAL_ERR_INVALID, "%s: \"%s\" is reserved for the metadata of files", argument,
                          name);
     }
-    return items_list_find(items, section, name) ? report_twice(argument, section, name) : SHOAL_OK;
+    size_t number;
+    return items_list_find(items, section, name, &number) ? report_twice(argument, section, name) : SHOAL_OK;
 }
 
 shoal_status items_list_check_section(const char *section)
@@ -137,7 +124,7 @@ shoal_status items_list_add(shoal_items *items, const char *section, const char 
     struct item_entry added = *entry;
     TRY(mem_grow((void **)&items->entries, &items->entry_capacity, items->n_entries + 1,
                  sizeof(items->entries[0])));
-    TRY(reserve_names(items, 1));
+    TRY(map_reserve(&items->entry_names, 1));
     added.section = join(section, prefix, path, &added.name);
     if (!added.section) {
         return SHOAL_ERR_NO_MEMORY;
@@ -148,7 +135,7 @@ shoal_status items_list_add(shoal_items *items, const char *section, const char 
         return status;
     }
     added.path = added.name + strlen(prefix);
-    put_name(items, added.section, added.name, items->n_entries);
+    map_put(&items->entry_names, hash_name(added.section, added.name), items->n_entries);
     items->entries[items->n_entries++] = added;
     return SHOAL_OK;
 }
@@ -159,7 +146,7 @@ shoal_status items_list_add_alias(shoal_items *items, size_t number, const char 
     const char *name;
     TRY(mem_grow((void **)&entry->aliases, &entry->alias_capacity, entry->n_aliases + 1,
                  sizeof(entry->aliases[0])));
-    TRY(reserve_names(items, 1));
+    TRY(map_reserve(&items->entry_names, 1));
     char *alias = join(NULL, prefix, path, &name);
     if (!alias) {
         return SHOAL_ERR_NO_MEMORY;
@@ -169,7 +156,7 @@ shoal_status items_list_add_alias(shoal_items *items, size_t number, const char 
         mem_free(alias);
         return status;
     }
-    put_name(items, entry->section, alias, number);
+    map_put(&items->entry_names, hash_name(entry->section, alias), number);
     entry->aliases[entry->n_aliases++] = alias;
     return SHOAL_OK;
 }
@@ -179,12 +166,12 @@ shoal_status items_list_add_value(shoal_items *items, const struct item_value *v
     struct item_value added = *value;
     TRY(mem_grow((void **)&items->values, &items->value_capacity, items->n_values + 1,
                  sizeof(items->values[0])));
-    TRY(reserve_names(items, 1));
+    TRY(map_reserve(&items->value_names, 1));
     added.name = mem_copy_string(value->name);
     if (!added.name) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    put_name(items, ITEMS_VALUES, added.name, items->n_values);
+    map_put(&items->value_names, hash_name(ITEMS_VALUES, added.name), items->n_values);
     items->values[items->n_values++] = added;
     return SHOAL_OK;
 }
@@ -197,8 +184,9 @@ static void forget(shoal_items *items)
     mem_free(items->entries);
     mem_free(items->values);
     mem_free(items->hooks);
-    mem_free(items->slots);
-    items_tensors_clear(&items->tensors);
+    map_free(&items->entry_names);
+    map_free(&items->value_names);
+    map_free(&items->tensors);
     *items = (shoal_items){0};
 }
 
@@ -235,19 +223,20 @@ void items_list_clear(shoal_items *items)
 /* The lists must have no name in common. The error has the first one, in the order of `from`. */
 static shoal_status check_apart(const shoal_items *items, const shoal_items *from)
 {
+    size_t number;
     for (size_t i = 0; i < from->n_entries; i++) {
         const struct item_entry *entry = &from->entries[i];
-        if (items_list_find(items, entry->section, entry->name)) {
+        if (items_list_find(items, entry->section, entry->name, &number)) {
             return report_twice("name", entry->section, entry->name);
         }
         for (size_t j = 0; j < entry->n_aliases; j++) {
-            if (items_list_find(items, entry->section, entry->aliases[j])) {
+            if (items_list_find(items, entry->section, entry->aliases[j], &number)) {
                 return report_twice("name", entry->section, entry->aliases[j]);
             }
         }
     }
     for (size_t i = 0; i < from->n_values; i++) {
-        if (items_list_find(items, ITEMS_VALUES, from->values[i].name)) {
+        if (items_list_find(items, ITEMS_VALUES, from->values[i].name, &number)) {
             return report_twice("name", ITEMS_VALUES, from->values[i].name);
         }
     }
@@ -263,19 +252,18 @@ shoal_status items_list_move(shoal_items *items, shoal_items *from)
                  sizeof(items->values[0])));
     TRY(mem_grow((void **)&items->hooks, &items->hook_capacity, items->n_hooks + from->n_hooks,
                  sizeof(items->hooks[0])));
-    TRY(reserve_names(items, from->n_names));
-    for (size_t i = 0; i < from->n_slots; i++) {
-        const struct item_slot *slot = &from->slots[i];
-        if (slot->section) {
-            bool is_value = slot->section[0] == '\0';
-            put_name(items, slot->section, slot->name,
-                     slot->number + (is_value ? items->n_values : items->n_entries));
-        }
-    }
+    TRY(map_reserve(&items->entry_names, from->entry_names.count));
+    TRY(map_reserve(&items->value_names, from->value_names.count));
     for (size_t i = 0; i < from->n_entries; i++) {
-        items->entries[items->n_entries++] = from->entries[i];
+        const struct item_entry *entry = &from->entries[i];
+        map_put(&items->entry_names, hash_name(entry->section, entry->name), items->n_entries);
+        for (size_t j = 0; j < entry->n_aliases; j++) {
+            map_put(&items->entry_names, hash_name(entry->section, entry->aliases[j]), items->n_entries);
+        }
+        items->entries[items->n_entries++] = *entry;
     }
     for (size_t i = 0; i < from->n_values; i++) {
+        map_put(&items->value_names, hash_name(ITEMS_VALUES, from->values[i].name), items->n_values);
         items->values[items->n_values++] = from->values[i];
     }
     for (size_t i = 0; i < from->n_hooks; i++) {

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/map.h"
 #include "checkpoint/items/items.h"
-#include "checkpoint/items/tensors.h"
 #include "checkpoint/items/tree.h"
 #include "shoal/items.h"
 
@@ -68,13 +68,6 @@ struct item_entry {
     int id;
 };
 
-/* A name and what has it: a tensor, under its section, or a number or string, under "". */
-struct item_slot {
-    const char *section; /* NULL: the slot is free */
-    const char *name;
-    size_t number;
-};
-
 struct item_hook {
     shoal_items_loaded function;
     void *context;
@@ -91,12 +84,10 @@ struct shoal_items {
     struct item_hook *hooks;
     size_t n_hooks;
     size_t hook_capacity;
-    /* Names of all of them, with aliases. */
-    struct item_slot *slots;
-    size_t n_slots; /* a power of two, or 0 */
-    size_t n_names;
+    struct map entry_names; /* from hashes of sections and names or aliases to indices of `entries` */
+    struct map value_names; /* from hashes of names to indices of `values` */
     /* A cache: which tensor an entry had when somebody asked for a tensor. It may have another one by now. */
-    struct items_tensors tensors;
+    struct map tensors;
 };
 
 /* A section of names for numbers and strings, which no tensor can have. */
@@ -105,8 +96,8 @@ struct shoal_items {
 /* Removes everything. */
 void items_list_clear(shoal_items *items);
 
-/* NULL: nothing has the name. */
-const struct item_slot *items_list_find(const shoal_items *items, const char *section, const char *name);
+/* Finds the entry, or in the section ITEMS_VALUES the value, that has the name. False: nothing has it. */
+bool items_list_find(const shoal_items *items, const char *section, const char *name, size_t *number_out);
 
 /* Whether the name can be given to something new. `argument` names it in texts. */
 shoal_status items_list_check_name(const shoal_items *items, const char *section, const char *argument,

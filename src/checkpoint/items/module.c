@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "checkpoint/items/list.h"
-#include "checkpoint/items/tensors.h"
 #include "checkpoint/safetensors/header.h"
 #include "checkpoint/safetensors/layout.h"
 #include "shoal/fully_shard.h"
@@ -121,7 +121,7 @@ struct collection {
     shoal_module *module;
     const char *prefix;
     struct items_tree *tree;
-    struct items_tensors tensors; /* their items */
+    struct map tensors; /* their items */
 };
 
 static shoal_status describe(const struct collection *collection, const shoal_module_entry *entry,
@@ -161,13 +161,13 @@ static shoal_status collect_entry(struct collection *collection, const shoal_mod
 {
     struct item_entry item;
     struct item_place place;
-    int64_t number = items_tensors_find(&collection->tensors, entry->tensor);
-    if (number >= 0) {
-        return items_list_add_alias(collection->items, (size_t)number, collection->prefix, entry->path);
+    size_t number;
+    if (map_get(&collection->tensors, map_key(entry->tensor), &number)) {
+        return items_list_add_alias(collection->items, number, collection->prefix, entry->path);
     }
     size_t next = collection->items->n_entries;
     TRY(describe(collection, entry, &item));
-    TRY(items_tensors_add(&collection->tensors, entry->tensor, next));
+    TRY(map_add(&collection->tensors, map_key(entry->tensor), next));
     TRY(items_list_add(collection->items, SHOAL_SECTION_MODEL, collection->prefix, entry->path, &item));
     shoal_module_ref(collection->module);
     (void)items_tree_ref(collection->tree);
@@ -198,7 +198,7 @@ static shoal_status add_module(shoal_items *items, const char *prefix, shoal_mod
     if (status == SHOAL_OK) {
         status = items_list_move(items, &added);
     }
-    items_tensors_clear(&collection.tensors);
+    map_free(&collection.tensors);
     items_list_clear(&added);
     items_tree_unref(collection.tree);
     return status;

@@ -7,10 +7,10 @@
 
 #include "base/changes.h"
 #include "base/error.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
-#include "checkpoint/items/tensors.h"
 
 struct items_tree {
     _Atomic uint32_t references;
@@ -24,21 +24,18 @@ struct writing {
     char *text;
     size_t bytes;
     size_t capacity;
-    struct items_tensors tensors; /* numbered as they are met: tied places have the same number */
+    struct map tensors; /* numbered as they are met: tied places have the same number */
 };
 
 static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
     struct writing *writing = context;
     (void)next;
-    int64_t number = items_tensors_find(&writing->tensors, entry->tensor);
-    if (number < 0) {
-        number = (int64_t)writing->tensors.n_tensors;
-        TRY(items_tensors_add(&writing->tensors, entry->tensor, (size_t)number));
-    }
+    size_t number;
+    TRY(map_get_or_add(&writing->tensors, map_key(entry->tensor), writing->tensors.count, &number));
     size_t bytes = strlen(entry->path) + 32;
     TRY(mem_grow((void **)&writing->text, &writing->capacity, writing->bytes + bytes, 1));
-    writing->bytes += (size_t)snprintf(writing->text + writing->bytes, bytes, "%c%" PRId64 " %s\n",
+    writing->bytes += (size_t)snprintf(writing->text + writing->bytes, bytes, "%c%zu %s\n",
                                        entry->kind == SHOAL_WALK_BUFFERS ? 'b' : 'p', number, entry->path);
     return SHOAL_OK;
 }
@@ -53,7 +50,7 @@ static shoal_status describe(shoal_module *module, char **text_out)
         status = shoal_module_walk(module, SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS | SHOAL_WALK_DUPLICATES,
                                    visit, &writing);
     }
-    items_tensors_clear(&writing.tensors);
+    map_free(&writing.tensors);
     if (status != SHOAL_OK) {
         mem_free(writing.text);
         return status;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/struct_size.h"
@@ -15,51 +16,36 @@
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
-/* Strings by hash -------------------------------------------------------------------------------------- */
+/* Names and keys by hash ------------------------------------------------------------------------------- */
 
-/* Where the string is, or where it would be put. There is a free slot. */
-static struct string_slot *find_slot(const struct string_table *table, const char *string)
+static uint64_t hash_string(const char *string)
 {
-    size_t at = (size_t)hash_bytes(0, string, strlen(string)) & (table->n_slots - 1);
-    while (table->slots[at].string && strcmp(table->slots[at].string, string) != 0) {
-        at = (at + 1) & (table->n_slots - 1);
-    }
-    return &table->slots[at];
+    return hash_bytes(0, string, strlen(string));
 }
 
-/* NULL: it is not there. */
-static const struct string_slot *find_string(const struct string_table *table, const char *string)
+static bool is_name(const void *context, const void *wanted, size_t index)
 {
-    const struct string_slot *slot = table->n_slots > 0 ? find_slot(table, string) : NULL;
-    return slot && slot->string ? slot : NULL;
+    const shoal_safetensors_layout *layout = context;
+    return strcmp(layout->tensors[index].name, wanted) == 0;
 }
 
-/* Room for one more, with half of the slots free. */
-static shoal_status reserve_slot(struct string_table *table)
+static bool is_key(const void *context, const void *wanted, size_t index)
 {
-    if (2 * (table->n_strings + 1) <= table->n_slots) {
-        return SHOAL_OK;
-    }
-    struct string_table larger = {.n_slots = table->n_slots > 0 ? 2 * table->n_slots : 16,
-                                  .n_strings = table->n_strings};
-    larger.slots = mem_alloc_zeroed(larger.n_slots, sizeof(larger.slots[0]));
-    if (!larger.slots) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < table->n_slots; i++) {
-        if (table->slots[i].string) {
-            *find_slot(&larger, table->slots[i].string) = table->slots[i];
-        }
-    }
-    mem_free(table->slots);
-    *table = larger;
-    return SHOAL_OK;
+    const shoal_safetensors_layout *layout = context;
+    return strcmp(layout->pairs[index].key, wanted) == 0;
 }
 
-static void add_string(struct string_table *table, const char *string, size_t number)
+/* -1: no tensor has the name. */
+static int64_t find_name(const shoal_safetensors_layout *layout, const char *name)
 {
-    *find_slot(table, string) = (struct string_slot){.string = string, .number = number};
-    table->n_strings++;
+    size_t index;
+    return map_find(&layout->names, hash_string(name), is_name, layout, name, &index) ? (int64_t)index : -1;
+}
+
+static bool has_key(const shoal_safetensors_layout *layout, const char *key)
+{
+    size_t index;
+    return map_find(&layout->keys, hash_string(key), is_key, layout, key, &index);
 }
 
 /* Making ----------------------------------------------------------------------------------------------- */
@@ -92,9 +78,9 @@ void shoal_safetensors_layout_free(shoal_safetensors_layout *layout)
         mem_free((char *)layout->pairs[i].value);
     }
     mem_free(layout->tensors);
-    mem_free(layout->names.slots);
+    map_free(&layout->names);
     mem_free(layout->pairs);
-    mem_free(layout->keys.slots);
+    map_free(&layout->keys);
     mem_free(layout->header);
     mem_free(layout);
 }
@@ -127,7 +113,7 @@ static shoal_status check_name(const shoal_safetensors_layout *layout, const cha
         return error_set(SHOAL_ERR_INVALID, "name: %s is reserved for the metadata",
                          safetensors_format_name(text, name));
     }
-    if (find_string(&layout->names, name)) {
+    if (find_name(layout, name) >= 0) {
         return error_set(SHOAL_ERR_INVALID, "name: there is a tensor %s already",
                          safetensors_format_name(text, name));
     }
@@ -166,12 +152,12 @@ static shoal_status add_tensor(shoal_safetensors_layout *layout, const char *nam
 {
     TRY(mem_grow((void **)&layout->tensors, &layout->tensor_capacity, layout->n_tensors + 1,
                  sizeof(layout->tensors[0])));
-    TRY(reserve_slot(&layout->names));
+    TRY(map_reserve(&layout->names, 1));
     tensor->name = mem_copy_string(name);
     if (!tensor->name) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    add_string(&layout->names, tensor->name, layout->n_tensors);
+    map_put(&layout->names, hash_string(name), layout->n_tensors);
     layout->tensors[layout->n_tensors++] = *tensor;
     forget_header(layout);
     return SHOAL_OK;
@@ -204,14 +190,14 @@ static shoal_status add_pair(shoal_safetensors_layout *layout, const char *key, 
 {
     TRY(mem_grow((void **)&layout->pairs, &layout->pair_capacity, layout->n_pairs + 1,
                  sizeof(layout->pairs[0])));
-    TRY(reserve_slot(&layout->keys));
+    TRY(map_reserve(&layout->keys, 1));
     char *own_key = mem_copy_string(key);
     char *own_value = own_key ? mem_copy_string(value) : NULL;
     if (!own_value) {
         mem_free(own_key);
         return SHOAL_ERR_NO_MEMORY;
     }
-    add_string(&layout->keys, own_key, layout->n_pairs);
+    map_put(&layout->keys, hash_string(key), layout->n_pairs);
     layout->pairs[layout->n_pairs++] = (struct safetensors_pair){.key = own_key, .value = own_value};
     forget_header(layout);
     return SHOAL_OK;
@@ -225,7 +211,7 @@ static shoal_status check_and_add_pair(shoal_safetensors_layout *layout, const c
     }
     TRY(safetensors_text_check("key", key));
     TRY(safetensors_text_check("value", value));
-    if (find_string(&layout->keys, key)) {
+    if (has_key(layout, key)) {
         char text[SAFETENSORS_NAME_BYTES];
         return error_set(SHOAL_ERR_INVALID, "key: there is %s already", safetensors_format_name(text, key));
     }
@@ -315,8 +301,7 @@ int64_t shoal_safetensors_layout_count(const shoal_safetensors_layout *layout)
 
 int64_t shoal_safetensors_layout_find(const shoal_safetensors_layout *layout, const char *name)
 {
-    const struct string_slot *slot = layout && name ? find_string(&layout->names, name) : NULL;
-    return slot ? (int64_t)slot->number : -1;
+    return layout && name ? find_name(layout, name) : -1;
 }
 
 static shoal_status get_arranged(shoal_safetensors_layout *layout, int64_t index)

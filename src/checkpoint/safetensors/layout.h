@@ -14,18 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/map.h"
 #include "checkpoint/safetensors/header.h"
 #include "shoal/safetensors.h"
-
-/* Finds strings by hash, because names must not repeat. */
-struct string_table {
-    struct string_slot {
-        const char *string; /* NULL: free */
-        size_t number;
-    } * slots;
-    size_t n_slots; /* a power of two, or 0 */
-    size_t n_strings;
-};
 
 struct shoal_safetensors_layout {
     _Atomic uint32_t references;
@@ -33,11 +24,11 @@ struct shoal_safetensors_layout {
     struct safetensors_tensor *tensors;
     size_t n_tensors;
     size_t tensor_capacity;
-    struct string_table names;
+    struct map names; /* from hashes to indices of `tensors`: names must not repeat */
     struct safetensors_pair *pairs;
     size_t n_pairs;
     size_t pair_capacity;
-    struct string_table keys;
+    struct map keys; /* from hashes to indices of `pairs`: keys must not repeat */
 
     /* Made by safetensors_layout_arrange; NULL if something was added since. */
     char *header; /* begins with the bytes of its length */
