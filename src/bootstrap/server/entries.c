@@ -1,83 +1,61 @@
 /* SPDX-License-Identifier: MIT */
-/* A hash table with chains. Its size doubles when the chains are longer than one entry on average. */
+/* A map of names, and a list of what has them. */
 #include "bootstrap/server/entries.h"
 
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "base/hash.h"
 
-#define FIRST_CHAINS 16
+struct name {
+    const char *bytes;
+    size_t n_bytes;
+};
 
-static struct entry **find_link(const struct entries *entries, uint64_t hash, const char *name,
-                                size_t name_bytes)
+static bool has_name(const void *context, const void *wanted, size_t value)
 {
-    struct entry **link = &entries->chains[hash & (entries->n_chains - 1)];
-    while (*link) {
-        const struct entry *entry = *link;
-        if (entry->hash == hash && entry->name_bytes == name_bytes &&
-            memcmp(entry->name, name, name_bytes) == 0) {
-            break;
-        }
-        link = &(*link)->next;
-    }
-    return link;
+    const struct entry *entry = map_pointer(value);
+    const struct name *name = wanted;
+    (void)context;
+    return entry->name_bytes == name->n_bytes && memcmp(entry->name, name->bytes, name->n_bytes) == 0;
+}
+
+static struct entry *find(const struct entries *entries, uint64_t hash, const char *name, size_t name_bytes)
+{
+    size_t value;
+    const struct name wanted = {.bytes = name, .n_bytes = name_bytes};
+    return map_find(&entries->by_name, hash, has_name, NULL, &wanted, &value) ? map_pointer(value) : NULL;
 }
 
 struct entry *entries_find(const struct entries *entries, const char *name, size_t name_bytes)
 {
-    if (entries->n_chains == 0) {
-        return NULL;
-    }
-    return *find_link(entries, hash_bytes(0, name, name_bytes), name, name_bytes);
-}
-
-static shoal_status grow(struct entries *entries)
-{
-    size_t n_chains = entries->n_chains ? entries->n_chains * 2 : FIRST_CHAINS;
-    struct entry **chains = mem_alloc_zeroed(n_chains, sizeof(struct entry *));
-    if (!chains) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < entries->n_chains; i++) {
-        struct entry *next;
-        for (struct entry *entry = entries->chains[i]; entry; entry = next) {
-            next = entry->next;
-            struct entry **head = &chains[entry->hash & (n_chains - 1)];
-            entry->next = *head;
-            *head = entry;
-        }
-    }
-    mem_free(entries->chains);
-    entries->chains = chains;
-    entries->n_chains = n_chains;
-    return SHOAL_OK;
+    return find(entries, hash_bytes(0, name, name_bytes), name, name_bytes);
 }
 
 shoal_status entries_obtain(struct entries *entries, const char *name, size_t name_bytes,
                             struct entry **entry_out)
 {
-    struct entry *entry = entries_find(entries, name, name_bytes);
+    uint64_t hash = hash_bytes(0, name, name_bytes);
+    struct entry *entry = find(entries, hash, name, name_bytes);
     if (entry) {
         *entry_out = entry;
         return SHOAL_OK;
     }
-    if (entries->count >= entries->n_chains) {
-        TRY(grow(entries));
-    }
+    TRY(map_reserve(&entries->by_name, 1));
     entry = mem_alloc(sizeof(*entry) + name_bytes + 1);
     if (!entry) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    *entry = (struct entry){.hash = hash_bytes(0, name, name_bytes), .fd = -1, .name_bytes = name_bytes};
+    *entry = (struct entry){.next = entries->first, .hash = hash, .fd = -1, .name_bytes = name_bytes};
     memcpy(entry->name, name, name_bytes);
     entry->name[name_bytes] = '\0';
-    struct entry **head = &entries->chains[entry->hash & (entries->n_chains - 1)];
-    entry->next = *head;
-    *head = entry;
-    entries->count++;
+    map_put(&entries->by_name, hash, (size_t)map_key(entry));
+    if (entry->next) {
+        entry->next->before = entry;
+    }
+    entries->first = entry;
     *entry_out = entry;
     return SHOAL_OK;
 }
@@ -93,9 +71,11 @@ static void free_entry(struct entry *entry)
 
 void entries_remove(struct entries *entries, struct entry *entry)
 {
-    struct entry **link = find_link(entries, entry->hash, entry->name, entry->name_bytes);
-    *link = entry->next;
-    entries->count--;
+    (void)map_remove(&entries->by_name, entry->hash, (size_t)map_key(entry));
+    *(entry->before ? &entry->before->next : &entries->first) = entry->next;
+    if (entry->next) {
+        entry->next->before = entry->before;
+    }
     free_entry(entry);
 }
 
@@ -109,31 +89,24 @@ static bool ends_with(const struct entry *entry, const char *suffix, size_t suff
 
 void entries_remove_all(struct entries *entries, const char *suffix, size_t suffix_bytes)
 {
-    for (size_t i = 0; i < entries->n_chains; i++) {
-        for (struct entry **link = &entries->chains[i]; *link;) {
-            struct entry *entry = *link;
-            if (ends_with(entry, suffix, suffix_bytes)) {
-                *link = entry->next;
-                entries->count--;
-                free_entry(entry);
-            } else {
-                link = &entry->next;
-            }
+    struct entry *next;
+    for (struct entry *entry = entries->first; entry; entry = next) {
+        next = entry->next;
+        if (ends_with(entry, suffix, suffix_bytes)) {
+            entries_remove(entries, entry);
         }
     }
 }
 
 void entries_clear(struct entries *entries)
 {
-    for (size_t i = 0; i < entries->n_chains; i++) {
-        struct entry *next;
-        for (struct entry *entry = entries->chains[i]; entry; entry = next) {
-            next = entry->next;
-            free_entry(entry);
-        }
+    struct entry *next;
+    for (struct entry *entry = entries->first; entry; entry = next) {
+        next = entry->next;
+        free_entry(entry);
     }
-    mem_free(entries->chains);
-    *entries = (struct entries){.chains = NULL};
+    map_free(&entries->by_name);
+    entries->first = NULL;
 }
 
 shoal_status entry_set_value(struct entry *entry, const char *value, size_t value_bytes)

@@ -6,12 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/map.h"
 #include "shoal/status.h"
 
 struct entry {
-    struct entry *next;
-    uint64_t hash;
-    char *value; /* owned; NULL: none */
+    struct entry *next;   /* NULL: the last */
+    struct entry *before; /* NULL: the first */
+    uint64_t hash;        /* of the name */
+    char *value;          /* owned; NULL: none */
     size_t value_bytes;
     int fd; /* owned; -1: none */
     uint64_t segment_bytes;
@@ -20,9 +22,8 @@ struct entry {
 };
 
 struct entries {
-    struct entry **chains;
-    size_t n_chains; /* 0 or a power of two */
-    size_t count;
+    struct map by_name;  /* from hashes to entries */
+    struct entry *first; /* the newest */
 };
 
 /* NULL when there is none. */
