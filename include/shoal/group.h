@@ -17,8 +17,8 @@
  * Bits: a reduction combines values in rank order, from rank 0 on, in the accumulation type, and rounds once. Every
  * rank gets the same bits, whatever the algorithm and transport.
  *
- * Ownership: a group lives until shoal_group_close or until its world is closed. Handles are not counted: the same
- * ranks and tag always give the same handle.
+ * Ownership: a group lives until shoal_group_close, shoal_group_abandon or until its world is closed. Handles are not
+ * counted: the same ranks and tag always give the same handle.
  * Threads: any. Calls from several threads of a rank are queued in the order in which they arrive.
  * Errors: a wrong argument is reported at once and changes nothing. After a mismatch, a timeout, an abort, the death of
  * a member, a lack of memory in the middle of a collective, or of descriptors or threads for an operation, the group
@@ -99,6 +99,31 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_find(shoal_world *world, con
  * callback of a work.
  */
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_close(SHOAL_TAKES shoal_group *group);
+
+/*
+ * Frees this rank's part of the group without the other members, for programs that do not drop groups on all ranks at
+ * the same point: bindings whose handles are garbage-collected. Not collective, and not a failure of the group: it
+ * waits for no call of another member (over messages up to 2 s until they have taken what was sent to them). Close the
+ * group wherever all members can. NULL is allowed.
+ *
+ * What this rank did before counts: a collective that it has ended ends on the others too, and a message that it has
+ * sent can be received. A call of another member that waits for more than that, now or later, is SHOAL_ERR_PEER within
+ * about 100 ms, its text names this rank, and the group has failed then. The world's other groups go on.
+ *
+ * Works on the group that have not ended on this rank end with SHOAL_ERR_CANCELLED, unless the others have done their
+ * part; the others then get SHOAL_ERR_PEER, also in calls that they are in. Sends that were not received are lost if
+ * the transport could not keep them. A blocking collective of another thread of this rank is SHOAL_ERR_STATE, and
+ * nothing has been freed; blocking sends and receives end with SHOAL_ERR_CANCELLED.
+ *
+ * This rank cannot make a group of these ranks and this tag again in this world: SHOAL_ERR_STATE. On the others the
+ * handle stays; they close the group, which each then does alone, or abandon it too. Shared memory is freed when all
+ * members have.
+ *
+ * Afterwards the handle must not be used, as after shoal_group_close. SHOAL_ERR_INVALID: it is the world's own group.
+ * SHOAL_ERR_STATE: as with close; or this rank has abandoned the group before. SHOAL_ERR_SYSTEM: the group was freed,
+ * but a member could not be told (this process has no descriptors left), and may wait for this rank until its deadline.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_abandon(SHOAL_TAKES shoal_group *group);
 
 /* The caller's rank in the group, and the number of its ranks. */
 SHOAL_API int shoal_group_rank(const shoal_group *group);
@@ -469,11 +494,14 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_start(shoal
    inside. It is not -1, with which shoal_group_rank_of says that a rank is not in the group: that stays an error. */
 #define SHOAL_NO_RANK (-2)
 
+/* As `peer` of a receive: whichever rank sends first; see shoal_group_recv_any, which also says who it was. Refused in
+   sends. */
+#define SHOAL_ANY_RANK (-3)
+
 /*
  * Messages from one rank to another. `peer` is a rank of the group. Source, destination and tag make a stream, which is
  * independent of the collectives of the group and of other streams. Messages of a stream arrive in order. Tags are 0 or
- * more; a rank can use about a thousand of them to send to another. A receive always names its source: there is no
- * receive from any rank.
+ * more; a rank can use about a thousand of them to send to another.
  *
  * To send and receive at once, as MPI_Sendrecv does, or in a ring, use shoal_group_transfer: if two ranks both send to
  * each other first, and the message is large, they wait for each other until their deadline.
@@ -484,8 +512,9 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_start(shoal
  *
  * A receive with another count or dtype than the send fails with SHOAL_ERR_MISMATCH, and so does everything on that
  * stream from then on, on both sides; other streams and the collectives go on. The deadline is the group's
- * (shoal_group_set_timeout); past it the whole group has failed, not just the stream. A failure that is known when
- * _start returns is its status, and there is no work.
+ * (shoal_group_set_timeout); past it the whole group has failed, not just the stream. shoal_group_transfer_with takes a
+ * deadline of the call's own, which does not fail the group. A failure that is known when _start returns is its status,
+ * and there is no work.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_send(shoal_group *group, const void *buffer, size_t count,
                                                          shoal_dtype dtype, int peer, int tag);
@@ -497,6 +526,35 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_recv(shoal_group *group, voi
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_recv_start(shoal_group *group, void *buffer, size_t count,
                                                                shoal_dtype dtype, int peer, int tag,
                                                                SHOAL_GIVES shoal_work **work_out);
+
+/*
+ * Receives a message with this tag from whichever member sends one, the rank itself included. *source_out becomes the
+ * group rank of the sender; it is -1 until the message has arrived whole, and after a failure. It belongs to the
+ * operation like the buffer, and may be NULL.
+ *
+ *     int source;
+ *     status = shoal_group_recv_any(group, result, count, SHOAL_F32, 0, &source);
+ *     status = shoal_group_send(group, next_task, n, SHOAL_F32, source, 1);
+ *
+ * Messages of one source are received in the order in which they were sent; between sources there is no order. Each
+ * message goes to the receive that was posted first among those that it fits: receives from any rank, and receives that
+ * name its source. The count and dtype must be those of the message that comes; if not, the stream to its sender has
+ * failed as after any other mismatch.
+ *
+ * If a member has died or cannot be reached, or the stream from one has failed, the receive fails (SHOAL_ERR_PEER, or
+ * the stream's failure) unless another member has a message there. Members that have closed their world, or abandoned
+ * the group, do not matter as long as another member is left that could send.
+ *
+ * It cannot be part of a captured step, because there is nothing that a plan could repeat: SHOAL_ERR_STATE, and
+ * shoal_irecv refuses SHOAL_ANY_RANK. In a group of one rank a blocking call is SHOAL_ERR_STATE unless the rank has
+ * sent itself a message before.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_recv_any(shoal_group *group, void *buffer, size_t count,
+                                                             shoal_dtype dtype, int tag, int *source_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_recv_any_start(shoal_group *group, void *buffer,
+                                                                   size_t count, shoal_dtype dtype, int tag,
+                                                                   int *source_out,
+                                                                   SHOAL_GIVES shoal_work **work_out);
 
 typedef enum shoal_direction {
     SHOAL_SEND = 0,
@@ -522,6 +580,50 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_transfer_start(shoal_group *
                                                                    const shoal_transfer *transfers,
                                                                    size_t n_transfers,
                                                                    SHOAL_GIVES shoal_work **work_out);
+
+/* What shoal_group_transfer_with takes besides the list. */
+typedef struct shoal_transfer_options {
+    size_t struct_size; /* sizeof(shoal_transfer_options) */
+    /* How many seconds this call may take, counted from now, at most 1e9; 0: the group's timeout. */
+    double timeout_s;
+    /* One for every transfer of the list, or NULL. All become -1 at once; those of receives become the group rank of
+       the sender when the message has arrived whole. They belong to the operation like the buffers. */
+    int *sources;
+} shoal_transfer_options;
+
+#define SHOAL_TRANSFER_OPTIONS_INIT SHOAL_SIZED(shoal_transfer_options)
+
+/*
+ * shoal_group_transfer with a deadline of its own, and with the sources of receives from SHOAL_ANY_RANK. A list of one
+ * transfer is a send or a receive. options == NULL is shoal_group_transfer.
+ *
+ *     shoal_transfer transfer = {SHOAL_RECV, buffer, count, SHOAL_F32, peer, tag};
+ *     shoal_transfer_options options = SHOAL_TRANSFER_OPTIONS_INIT;
+ *     options.timeout_s = 5;
+ *     status = shoal_group_transfer_with(group, &transfer, 1, &options);
+ *     if (status == SHOAL_ERR_TIMEOUT && shoal_group_error(group) == SHOAL_OK) ... nothing came: try again later
+ *
+ * When timeout_s has passed, the call is SHOAL_ERR_TIMEOUT, and the group does not fail: its collectives and its other
+ * streams go on. What has become of a transfer of the list depends on how far it was:
+ *
+ *   - It had ended: the message was sent or received, as if there had been no deadline. `sources` tells it of receives.
+ *   - Nothing of its message was moved: it is as if it had not been called. A message that comes later can be received
+ *     by another call. A send is withdrawn; the peer never sees it.
+ *   - A part of its message was moved: its stream has failed with SHOAL_ERR_TIMEOUT, on both sides and for good. So it
+ *     is with a send that is longer than what is kept for a peer that does not receive (64 KiB).
+ *
+ * The text says which. A started call notices its deadline up to 100 ms late. If the group's members have not connected
+ * yet and one that is needed for that does not answer, nothing was moved, and the next call connects again.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_transfer_with(shoal_group *group,
+                                                                  const shoal_transfer *transfers,
+                                                                  size_t n_transfers,
+                                                                  const shoal_transfer_options *options);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_transfer_with_start(shoal_group *group,
+                                                                        const shoal_transfer *transfers,
+                                                                        size_t n_transfers,
+                                                                        const shoal_transfer_options *options,
+                                                                        SHOAL_GIVES shoal_work **work_out);
 
 SHOAL_END_DECLS
 

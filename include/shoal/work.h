@@ -31,9 +31,9 @@
  *         ... nothing was started and neither function will be called: report shoal_error_text(), free the tensor
  *     }
  *
- * Point to point has no such fields: call shoal_group_send_start, then shoal_work_on_done, then shoal_work_free. The
- * buffers may be reused when the function is called. Do not take a lock in these functions that is held while works are
- * started: they may run on the thread that starts one.
+ * Point to point has no such functions: call shoal_group_send_start, then shoal_work_on_done, then shoal_work_free. The
+ * buffers may be reused when the function is called. (shoal_group_transfer_with_start takes a timeout_s.) Do not take a
+ * lock in these functions that is held while works are started: they may run on the thread that starts one.
  *
  * Deadlines: a collective that takes longer than its timeout fails the group. A large one, and one with on_done, is
  * carried by a thread of the group, which notices the deadline by itself. The deadline of a small one is noticed when

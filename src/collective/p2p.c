@@ -15,6 +15,12 @@
 static shoal_status check_peer(const char *name, int64_t peer, int64_t tag, shoal_group *group)
 {
     int n_ranks = shoal_group_n_ranks(group);
+    if (peer == SHOAL_ANY_RANK) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "%s: SHOAL_ANY_RANK: an op receives from one rank, the same whenever a plan repeats "
+                         "it; shoal_group_recv_any receives from any, outside of captured steps",
+                         name);
+    }
     if (peer < 0 || peer >= n_ranks) {
         return error_set(SHOAL_ERR_INVALID, "%s: rank %" PRId64 " is outside of the group of %d ranks", name,
                          peer, n_ranks);

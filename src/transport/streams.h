@@ -112,6 +112,9 @@ struct transport_streams {
      * after a while. NULL: everything that was put can be taken.
      */
     bool (*may_receive)(struct stream_end *end);
+    /* Optional. SHOAL_OK, or SHOAL_ERR_PEER with a text: the connection to the peer is lost. NULL: there is none to
+       lose. */
+    shoal_status (*check_way)(struct stream_end *end);
 };
 
 #endif

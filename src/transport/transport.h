@@ -107,6 +107,11 @@ struct transport_peers {
     /* SHOAL_OK while the member can still do its part; otherwise SHOAL_ERR_PEER with a text that names it. */
     shoal_status (*check_member)(void *context, int group_rank);
     /*
+     * SHOAL_OK, or SHOAL_ERR_PEER: the member has abandoned the group, and what it sent before has come. check_member
+     * says so too. NULL: no member can.
+     */
+    shoal_status (*check_abandoned)(void *context, int group_rank);
+    /*
      * NULL: the group has no parent. Returns SHOAL_OK, or why the parent has failed, which is then also this group's
      * failure. It is cheap: a few loads while there is no failure.
      */
@@ -218,6 +223,11 @@ struct transport {
 #include "transport/transports.def"
 #undef CROSSING
 #undef TRANSPORT
+
+static inline shoal_status transport_check_abandoned(const struct transport_peers *peers, int group_rank)
+{
+    return peers->check_abandoned ? peers->check_abandoned(peers->context, group_rank) : SHOAL_OK;
+}
 
 /* SHOAL_OK, or why the group's parent has failed. Part of what `failure` says. */
 static inline shoal_status transport_check_parent(const struct transport_peers *peers)

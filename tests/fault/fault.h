@@ -130,6 +130,29 @@ static inline shoal_status fault_ring(shoal_group *g, struct fault_memory *w, si
     return shoal_group_transfer(g, transfers, 2);
 }
 
+/* Each sends to the next, and receives from whoever sends. */
+static inline shoal_status fault_recv_any(shoal_group *g, struct fault_memory *w, size_t n)
+{
+    int next = (shoal_group_rank(g) + 1) % shoal_group_n_ranks(g);
+    shoal_transfer transfers[2] = {{SHOAL_SEND, w->a, n, SHOAL_F32, next, 0},
+                                   {SHOAL_RECV, w->b, n, SHOAL_F32, SHOAL_ANY_RANK, 0}};
+    return shoal_group_transfer(g, transfers, 2);
+}
+
+/* The ring by the call that has options. Not with a deadline of the call's own: past it the group goes on, and a rank
+   that closes its world then is missed by the others, not the one that is stopped. */
+static inline shoal_status fault_transfer_with(shoal_group *g, struct fault_memory *w, size_t n)
+{
+    int rank = shoal_group_rank(g);
+    int n_ranks = shoal_group_n_ranks(g);
+    int sources[2];
+    shoal_transfer transfers[2] = {{SHOAL_SEND, w->a, n, SHOAL_F32, (rank + 1) % n_ranks, 0},
+                                   {SHOAL_RECV, w->b, n, SHOAL_F32, (rank + n_ranks - 1) % n_ranks, 0}};
+    shoal_transfer_options options = SHOAL_TRANSFER_OPTIONS_INIT;
+    options.sources = sources;
+    return shoal_group_transfer_with(g, transfers, 2, &options);
+}
+
 static inline shoal_status fault_symmetric(shoal_group *g, size_t n)
 {
     shoal_symmetric *symmetric;
@@ -201,6 +224,18 @@ static inline shoal_status fault_close_group(shoal_group *g, struct fault_memory
         status = shoal_group_all_reduce(group, w->a, w->b, n, SHOAL_F32, SHOAL_SUM);
     }
     return status == SHOAL_OK ? shoal_group_close(group) : status;
+}
+
+/* One that all abandon, each when it has ended its part. */
+static inline shoal_status fault_abandon(shoal_group *g, struct fault_memory *w, size_t n)
+{
+    static const int turned[FAULT_RANKS] = {2, 1, 0};
+    shoal_group *group;
+    shoal_status status = shoal_group_create(shoal_group_world(g), turned, FAULT_RANKS, "abandoned", &group);
+    if (status == SHOAL_OK) {
+        status = shoal_group_all_reduce(group, w->a, w->b, n, SHOAL_F32, SHOAL_SUM);
+    }
+    return status == SHOAL_OK ? shoal_group_abandon(group) : status;
 }
 
 #define FAULT_OP(name, call)                                                                     \

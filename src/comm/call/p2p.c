@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/options.h"
+#include "base/struct_size.h"
 #include "base/trace.h"
 #include "base/try.h"
 #include "comm/call/apart.h"
@@ -19,6 +21,33 @@
 #include "tensor/dtype.h"
 
 /* What was asked for ----------------------------------------------------------------------------------- */
+
+struct call {
+    const char *name; /* of the public call, for error texts */
+    const shoal_transfer *transfers;
+    size_t n_transfers;
+    shoal_transfer_options options;
+};
+
+static bool has_peer(const shoal_transfer *transfer)
+{
+    return transfer->peer != SHOAL_NO_RANK;
+}
+
+static bool is_from_any(const shoal_transfer *transfer)
+{
+    return transfer->peer == SHOAL_ANY_RANK;
+}
+
+/* How many of the transfers are not to or from SHOAL_NO_RANK. */
+static size_t count_real(const struct call *call)
+{
+    size_t n_real = 0;
+    for (size_t i = 0; i < call->n_transfers; i++) {
+        n_real += has_peer(&call->transfers[i]);
+    }
+    return n_real;
+}
 
 static shoal_status check_transfer(const struct shoal_group *group, const shoal_transfer *transfer)
 {
@@ -32,10 +61,14 @@ static shoal_status check_transfer(const struct shoal_group *group, const shoal_
         return error_set(SHOAL_ERR_INVALID, "count %zu of %s is more than memory can hold", transfer->count,
                          shoal_dtype_name(transfer->dtype));
     }
-    if (!transfer->buffer && transfer->count > 0 && transfer->peer != SHOAL_NO_RANK) {
+    if (!transfer->buffer && transfer->count > 0 && has_peer(transfer)) {
         return error_set(SHOAL_ERR_INVALID, "buffer is NULL, but count is %zu", transfer->count);
     }
-    if ((transfer->peer < 0 || transfer->peer >= group->peers.n_ranks) && transfer->peer != SHOAL_NO_RANK) {
+    if (is_from_any(transfer) && transfer->direction == SHOAL_SEND) {
+        return error_set(SHOAL_ERR_INVALID, "peer is SHOAL_ANY_RANK, but a send needs a rank to send to");
+    }
+    bool is_rank = transfer->peer >= 0 && transfer->peer < group->peers.n_ranks;
+    if (!is_rank && has_peer(transfer) && !is_from_any(transfer)) {
         return error_set(SHOAL_ERR_INVALID, "peer %d is outside of the group of %d ranks", transfer->peer,
                          group->peers.n_ranks);
     }
@@ -63,7 +96,7 @@ static shoal_status check_apart(const shoal_transfer *transfers, size_t n_transf
     for (size_t i = 0; i < n_transfers; i++) {
         size_t bytes = transfers[i].count * dtype_bytes(transfers[i].dtype);
         uintptr_t begin = (uintptr_t)transfers[i].buffer;
-        if (bytes > 0 && transfers[i].peer != SHOAL_NO_RANK) {
+        if (bytes > 0 && has_peer(&transfers[i])) {
             intervals[n++] = (struct apart_interval){.begin = begin,
                                                      .end = begin + bytes,
                                                      .number = i,
@@ -101,52 +134,31 @@ static shoal_status check_group(const struct shoal_group *group)
     return world_check_process(group->world);
 }
 
-/* `call` is the name of the public call, for error texts. */
-static shoal_status check_call(const char *call, const struct shoal_group *group,
-                               const shoal_transfer *transfers, size_t n_transfers)
+static shoal_status check_options(const shoal_transfer_options *options)
 {
-    shoal_status status = check_group(group);
-    status = status == SHOAL_OK ? check_list(group, transfers, n_transfers) : status;
-    return status == SHOAL_OK ? callback_check_capture(call) : error_prefix(status, "%s", call);
-}
-
-/* Transfers to no rank --------------------------------------------------------------------------------- */
-
-/* A list without its transfers to SHOAL_NO_RANK. */
-struct real_list {
-    const shoal_transfer *transfers;
-    size_t n_transfers;
-    shoal_transfer *copy; /* NULL: the caller's list, or nothing */
-};
-
-/* list_free frees it, and may be called after a failure. */
-static shoal_status list_real(const shoal_transfer *transfers, size_t n_transfers, struct real_list *list)
-{
-    size_t n_real = 0;
-    for (size_t i = 0; i < n_transfers; i++) {
-        n_real += transfers[i].peer != SHOAL_NO_RANK;
-    }
-    *list = (struct real_list){.transfers = transfers, .n_transfers = n_real};
-    if (n_real == n_transfers || n_real == 0) {
-        return SHOAL_OK;
-    }
-    list->copy = mem_alloc(n_real * sizeof *list->copy);
-    if (!list->copy) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    list->transfers = list->copy;
-    n_real = 0;
-    for (size_t i = 0; i < n_transfers; i++) {
-        if (transfers[i].peer != SHOAL_NO_RANK) {
-            list->copy[n_real++] = transfers[i];
-        }
+    double most = option_seconds_most(OPTION_TIMEOUT);
+    if (!(options->timeout_s >= 0.0 && options->timeout_s <= most)) {
+        return error_set(SHOAL_ERR_INVALID, "timeout_s is %g, 0 (the group's) to %g expected",
+                         options->timeout_s, most);
     }
     return SHOAL_OK;
 }
 
-static void list_free(struct real_list *list)
+static shoal_status check_call(const struct shoal_group *group, const struct call *call)
 {
-    mem_free(list->copy);
+    shoal_status status = check_group(group);
+    status = status == SHOAL_OK ? check_options(&call->options) : status;
+    status = status == SHOAL_OK ? check_list(group, call->transfers, call->n_transfers) : status;
+    return status == SHOAL_OK ? callback_check_capture(call->name) : error_prefix(status, "%s", call->name);
+}
+
+/* NULL: no options. */
+static shoal_status read_options(const shoal_transfer_options *given, struct call *call)
+{
+    shoal_transfer_options *options = &call->options;
+    *options = (shoal_transfer_options){.struct_size = sizeof *options};
+    return given ? struct_size_read("transfer_with: options", given, sizeof(size_t), options, sizeof *options)
+                 : SHOAL_OK;
 }
 
 /* Of a call in which nothing is sent or received: it fails where another one would without asking a peer. */
@@ -154,6 +166,22 @@ static shoal_status finish_nothing(struct shoal_group *group)
 {
     shoal_status failure = group_failure(group);
     return failure == SHOAL_OK ? SHOAL_OK : error_prefix(failure, "the group has failed before");
+}
+
+static bool is_fake(const struct shoal_group *group)
+{
+    return !group->peers.transport->has_peers;
+}
+
+/* Before anything is posted. With the fake transport receives end at once, as if they had received something. */
+static void fill_sources(const struct shoal_group *group, const struct call *call)
+{
+    for (size_t i = 0; call->options.sources && i < call->n_transfers; i++) {
+        const shoal_transfer *transfer = &call->transfers[i];
+        bool has_source = is_fake(group) && transfer->direction == SHOAL_RECV && has_peer(transfer);
+        int source = is_from_any(transfer) ? group->peers.rank : transfer->peer;
+        call->options.sources[i] = has_source ? source : -1;
+    }
 }
 
 /* Batches ---------------------------------------------------------------------------------------------- */
@@ -205,68 +233,74 @@ static shoal_status obtain(struct shoal_group *group, int64_t deadline_ns, struc
 
 /* Finds the ends of all operations. The batch takes a reference to the p2p, so that threads that wait for the batch
    can still return after the world was closed. */
-static shoal_status connect(struct shoal_group *group, const shoal_transfer *transfers,
-                            struct p2p_batch *batch)
+static shoal_status connect(struct shoal_group *group, const struct call *call, struct p2p_batch *batch)
 {
     struct p2p *p2p = NULL;
     TRY(obtain(group, batch->deadline_ns, &p2p));
     batch->p2p = p2p_ref(p2p);
-    for (size_t i = 0; i < batch->n_operations; i++) {
-        TRY(p2p_find_end(p2p, transfers[i].direction, transfers[i].peer, transfers[i].tag, batch->deadline_ns,
-                         &batch->operations[i].end));
+    size_t n_found = 0;
+    for (size_t i = 0; i < call->n_transfers; i++) {
+        const shoal_transfer *transfer = &call->transfers[i];
+        if (is_from_any(transfer)) {
+            TRY(p2p_find_sources(p2p, transfer->tag, batch->deadline_ns));
+            n_found++; /* its end is found when a message has come */
+        } else if (has_peer(transfer)) {
+            TRY(p2p_find_end(p2p, transfer->direction, transfer->peer, transfer->tag, batch->deadline_ns,
+                             &batch->operations[n_found++].end));
+        }
     }
     return SHOAL_OK;
 }
 
-/* Fills in the operations, which are zeroed. Posts nothing. */
-static shoal_status prepare(struct shoal_group *group, const shoal_transfer *transfers,
-                            struct p2p_batch *batch)
+/* Fills in the operations, which are zeroed: one for each transfer that has a peer. Posts nothing. */
+static shoal_status prepare(struct shoal_group *group, const struct call *call, struct p2p_batch *batch)
 {
     int64_t now_ns = clock_now_ns();
-    batch->deadline_ns = group_deadline(group);
-    shoal_status status = connect(group, transfers, batch);
+    batch->is_limited = call->options.timeout_s > 0.0;
+    batch->deadline_ns =
+        batch->is_limited ? clock_deadline_after(call->options.timeout_s) : group_deadline(group);
+    shoal_status status = connect(group, call, batch);
+    if (status == SHOAL_ERR_TIMEOUT && batch->is_limited) {
+        return status; /* nothing was posted, and the next call connects again */
+    }
     if (status != SHOAL_OK) {
         return part_fail_unissued(&group->part, status);
     }
-    for (size_t i = 0; i < batch->n_operations; i++) {
-        struct p2p_operation *operation = &batch->operations[i];
-        operation->batch = batch;
-        operation->start_ns = now_ns;
-        operation->deadline_ns = batch->deadline_ns;
-        fill_operation(operation, &transfers[i]);
+    struct p2p_operation *operation = batch->operations;
+    for (size_t i = 0; i < call->n_transfers; i++) {
+        if (has_peer(&call->transfers[i])) {
+            operation->batch = batch;
+            operation->start_ns = now_ns;
+            operation->deadline_ns = batch->deadline_ns;
+            operation->tag = call->transfers[i].tag;
+            operation->source_out = call->options.sources && call->transfers[i].direction == SHOAL_RECV
+                                        ? &call->options.sources[i]
+                                        : NULL;
+            fill_operation(operation, &call->transfers[i]);
+            operation++;
+        }
     }
     return SHOAL_OK;
 }
 
 /* Blocking --------------------------------------------------------------------------------------------- */
 
-static const char *describe_call(const shoal_transfer *transfers, size_t n_transfers)
-{
-    if (n_transfers > 1) {
-        return "transfer";
-    }
-    return transfers[0].direction == SHOAL_SEND ? "send" : "recv";
-}
-
-static shoal_status post_and_wait(struct shoal_group *group, const shoal_transfer *transfers,
-                                  struct p2p_batch *batch)
+static shoal_status post_and_wait(struct shoal_group *group, const struct call *call, struct p2p_batch *batch)
 {
     bool has_ended = false;
-    TRY(callback_check(describe_call(transfers, batch->n_operations)));
-    TRY(prepare(group, transfers, batch));
+    TRY(prepare(group, call, batch));
     TRY(p2p_post(batch, &has_ended));
     if (!has_ended) {
         uint64_t begin_ticks = trace_begin();
         p2p_drive(batch, DEADLINE_NEVER);
-        trace_end(begin_ticks, TRACE_WAIT, describe_call(transfers, batch->n_operations));
+        trace_end(begin_ticks, TRACE_WAIT, call->name);
     }
     return p2p_batch_result(batch);
 }
 
-static shoal_status run_batch(struct shoal_group *group, const shoal_transfer *transfers,
-                              struct p2p_batch *batch)
+static shoal_status run_batch(struct shoal_group *group, const struct call *call, struct p2p_batch *batch)
 {
-    shoal_status status = post_and_wait(group, transfers, batch);
+    shoal_status status = post_and_wait(group, call, batch);
     if (batch->p2p) {
         p2p_unref(batch->p2p);
     }
@@ -276,57 +310,39 @@ static shoal_status run_batch(struct shoal_group *group, const shoal_transfer *t
     return status;
 }
 
-static bool is_fake(const struct shoal_group *group)
+static shoal_status run_one(struct shoal_group *group, const struct call *call)
 {
-    return !group->peers.transport->has_peers;
-}
-
-static shoal_status run_one(const char *call, struct shoal_group *group, const shoal_transfer *transfer)
-{
-    TRY(check_call(call, group, transfer, 1));
-    if (is_fake(group)) {
-        return SHOAL_OK;
-    }
-    if (transfer->peer == SHOAL_NO_RANK) {
-        TRY(callback_check(call));
-        return finish_nothing(group);
-    }
     struct p2p_operation operation;
     memset(&operation, 0, sizeof operation);
     struct p2p_batch batch = {.n_operations = 1, .operations = &operation};
-    return run_batch(group, transfer, &batch);
+    return run_batch(group, call, &batch);
 }
 
-static shoal_status run_list(struct shoal_group *group, const struct real_list *list)
+static shoal_status run_list(struct shoal_group *group, const struct call *call, size_t n_real)
 {
-    struct p2p_batch batch = {.n_operations = list->n_transfers};
-    if (list->n_transfers == 0) {
-        TRY(callback_check("transfer"));
-        return finish_nothing(group);
-    }
-    batch.operations = mem_alloc_zeroed(list->n_transfers, sizeof *batch.operations);
+    struct p2p_batch batch = {.n_operations = n_real};
+    batch.operations = mem_alloc_zeroed(n_real, sizeof *batch.operations);
     if (!batch.operations) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = run_batch(group, list->transfers, &batch);
+    shoal_status status = run_batch(group, call, &batch);
     mem_free(batch.operations);
     return status;
 }
 
-shoal_status shoal_group_transfer(shoal_group *group, const shoal_transfer *transfers, size_t n_transfers)
+static shoal_status run(struct shoal_group *group, const struct call *call)
 {
-    error_clear();
-    TRY(check_call("transfer", group, transfers, n_transfers));
-    if (is_fake(group) || n_transfers == 0) {
+    TRY(check_call(group, call));
+    fill_sources(group, call);
+    if (is_fake(group) || call->n_transfers == 0) {
         return SHOAL_OK;
     }
-    struct real_list list;
-    shoal_status status = list_real(transfers, n_transfers, &list);
-    if (status == SHOAL_OK) {
-        status = run_list(group, &list);
+    TRY(callback_check(call->name));
+    size_t n_real = count_real(call);
+    if (n_real == 0) {
+        return finish_nothing(group);
     }
-    list_free(&list);
-    return status;
+    return n_real == 1 ? run_one(group, call) : run_list(group, call, n_real);
 }
 
 /* Started ---------------------------------------------------------------------------------------------- */
@@ -365,11 +381,11 @@ static void describe_work(struct shoal_work *work, char *text, size_t bytes)
     p2p_describe_batch(&((struct p2p_work *)work)->batch, text, bytes);
 }
 
-static shoal_status make_work(struct shoal_group *group, size_t n_transfers, struct p2p_work **work_out)
+static shoal_status make_work(struct shoal_group *group, size_t n_real, struct p2p_work **work_out)
 {
     size_t bytes = 0;
-    if (!mem_multiply(n_transfers, sizeof(struct p2p_operation), &bytes) || bytes > SIZE_MAX / 2) {
-        return error_set(SHOAL_ERR_INVALID, "n_transfers %zu is more than memory can hold", n_transfers);
+    if (!mem_multiply(n_real, sizeof(struct p2p_operation), &bytes) || bytes > SIZE_MAX / 2) {
+        return error_set(SHOAL_ERR_INVALID, "n_transfers %zu is more than memory can hold", n_real);
     }
     struct p2p_work *work = mem_alloc_zeroed(1, sizeof *work + bytes);
     if (!work) {
@@ -378,22 +394,21 @@ static shoal_status make_work(struct shoal_group *group, size_t n_transfers, str
     work_init(&work->work, group->world->works, &p2p_work_kind);
     work->work.describe = describe_work;
     work->batch.work = &work->work;
-    work->batch.n_operations = n_transfers;
+    work->batch.n_operations = n_real;
     work->batch.operations = work->operations;
     *work_out = work;
     return SHOAL_OK;
 }
 
 /* Starts a batch as a work. If nothing could be posted, the call fails and there is no work. */
-static shoal_status start_work(struct shoal_group *group, const shoal_transfer *transfers,
-                               struct p2p_work *work)
+static shoal_status start_work(struct shoal_group *group, const struct call *call, struct p2p_work *work)
 {
     bool has_ended = false;
     if (is_fake(group) || work->batch.n_operations == 0) {
         completion_finish(&work->work.completion, SHOAL_OK);
         return SHOAL_OK;
     }
-    TRY(prepare(group, transfers, &work->batch));
+    TRY(prepare(group, call, &work->batch));
     (void)completion_ref(&work->work.completion); /* the engine's */
     shoal_status status = p2p_post(&work->batch, &has_ended);
     if (status != SHOAL_OK) {
@@ -403,11 +418,21 @@ static shoal_status start_work(struct shoal_group *group, const shoal_transfer *
     return has_ended ? completion_wait(&work->work.completion, DEADLINE_NEVER) : SHOAL_OK;
 }
 
-static shoal_status start_list(struct shoal_group *group, const struct real_list *list, shoal_work **work_out)
+static shoal_status start(struct shoal_group *group, const struct call *call, shoal_work **work_out)
 {
+    if (!work_out) {
+        return error_set(SHOAL_ERR_INVALID, "%s: work_out is NULL", call->name);
+    }
+    *work_out = NULL;
+    TRY(check_call(group, call));
+    fill_sources(group, call);
+    size_t n_real = count_real(call);
+    if (n_real == 0 && call->n_transfers > 0 && !is_fake(group)) {
+        TRY(finish_nothing(group));
+    }
     struct p2p_work *work = NULL;
-    TRY(make_work(group, list->n_transfers, &work));
-    shoal_status status = start_work(group, list->transfers, work);
+    TRY(make_work(group, n_real, &work));
+    shoal_status status = start_work(group, call, work);
     if (status != SHOAL_OK) {
         work_forget(&work->work);
         shoal_work_free(&work->work);
@@ -416,26 +441,6 @@ static shoal_status start_list(struct shoal_group *group, const struct real_list
     *work_out = &work->work;
     error_clear(); /* works of others may have failed on this thread */
     return SHOAL_OK;
-}
-
-static shoal_status start(const char *call, struct shoal_group *group, const shoal_transfer *transfers,
-                          size_t n_transfers, shoal_work **work_out)
-{
-    if (!work_out) {
-        return error_set(SHOAL_ERR_INVALID, "%s: work_out is NULL", call);
-    }
-    *work_out = NULL;
-    TRY(check_call(call, group, transfers, n_transfers));
-    struct real_list list;
-    shoal_status status = list_real(transfers, n_transfers, &list);
-    if (status == SHOAL_OK && list.n_transfers == 0 && n_transfers > 0 && !is_fake(group)) {
-        status = finish_nothing(group);
-    }
-    if (status == SHOAL_OK) {
-        status = start_list(group, &list, work_out);
-    }
-    list_free(&list);
-    return status;
 }
 
 /* One at a time ---------------------------------------------------------------------------------------- */
@@ -461,7 +466,7 @@ shoal_status shoal_group_send(shoal_group *group, const void *buffer, size_t cou
 {
     error_clear();
     shoal_transfer transfer = describe_send(buffer, count, dtype, peer, tag);
-    return run_one("send", group, &transfer);
+    return run(group, &(struct call){.name = "send", .transfers = &transfer, .n_transfers = 1});
 }
 
 shoal_status shoal_group_recv(shoal_group *group, void *buffer, size_t count, shoal_dtype dtype, int peer,
@@ -469,7 +474,7 @@ shoal_status shoal_group_recv(shoal_group *group, void *buffer, size_t count, sh
 {
     error_clear();
     shoal_transfer transfer = describe_recv(buffer, count, dtype, peer, tag);
-    return run_one("recv", group, &transfer);
+    return run(group, &(struct call){.name = "recv", .transfers = &transfer, .n_transfers = 1});
 }
 
 shoal_status shoal_group_send_start(shoal_group *group, const void *buffer, size_t count, shoal_dtype dtype,
@@ -477,7 +482,7 @@ shoal_status shoal_group_send_start(shoal_group *group, const void *buffer, size
 {
     error_clear();
     shoal_transfer transfer = describe_send(buffer, count, dtype, peer, tag);
-    return start("send", group, &transfer, 1, work_out);
+    return start(group, &(struct call){.name = "send", .transfers = &transfer, .n_transfers = 1}, work_out);
 }
 
 shoal_status shoal_group_recv_start(shoal_group *group, void *buffer, size_t count, shoal_dtype dtype,
@@ -485,12 +490,64 @@ shoal_status shoal_group_recv_start(shoal_group *group, void *buffer, size_t cou
 {
     error_clear();
     shoal_transfer transfer = describe_recv(buffer, count, dtype, peer, tag);
-    return start("recv", group, &transfer, 1, work_out);
+    return start(group, &(struct call){.name = "recv", .transfers = &transfer, .n_transfers = 1}, work_out);
+}
+
+shoal_status shoal_group_recv_any(shoal_group *group, void *buffer, size_t count, shoal_dtype dtype, int tag,
+                                  int *source_out)
+{
+    error_clear();
+    shoal_transfer transfer = describe_recv(buffer, count, dtype, SHOAL_ANY_RANK, tag);
+    return run(group, &(struct call){.name = "recv_any",
+                                     .transfers = &transfer,
+                                     .n_transfers = 1,
+                                     .options = {.sources = source_out}});
+}
+
+shoal_status shoal_group_recv_any_start(shoal_group *group, void *buffer, size_t count, shoal_dtype dtype,
+                                        int tag, int *source_out, shoal_work **work_out)
+{
+    error_clear();
+    shoal_transfer transfer = describe_recv(buffer, count, dtype, SHOAL_ANY_RANK, tag);
+    return start(
+        group,
+        &(struct call){
+            .name = "recv_any", .transfers = &transfer, .n_transfers = 1, .options = {.sources = source_out}},
+        work_out);
+}
+
+/* Several ---------------------------------------------------------------------------------------------- */
+
+shoal_status shoal_group_transfer(shoal_group *group, const shoal_transfer *transfers, size_t n_transfers)
+{
+    error_clear();
+    return run(group, &(struct call){.name = "transfer", .transfers = transfers, .n_transfers = n_transfers});
 }
 
 shoal_status shoal_group_transfer_start(shoal_group *group, const shoal_transfer *transfers,
                                         size_t n_transfers, shoal_work **work_out)
 {
     error_clear();
-    return start("transfer", group, transfers, n_transfers, work_out);
+    return start(group,
+                 &(struct call){.name = "transfer", .transfers = transfers, .n_transfers = n_transfers},
+                 work_out);
+}
+
+shoal_status shoal_group_transfer_with(shoal_group *group, const shoal_transfer *transfers,
+                                       size_t n_transfers, const shoal_transfer_options *options)
+{
+    error_clear();
+    struct call call = {.name = "transfer_with", .transfers = transfers, .n_transfers = n_transfers};
+    TRY(read_options(options, &call));
+    return run(group, &call);
+}
+
+shoal_status shoal_group_transfer_with_start(shoal_group *group, const shoal_transfer *transfers,
+                                             size_t n_transfers, const shoal_transfer_options *options,
+                                             shoal_work **work_out)
+{
+    error_clear();
+    struct call call = {.name = "transfer_with", .transfers = transfers, .n_transfers = n_transfers};
+    TRY(read_options(options, &call));
+    return start(group, &call, work_out);
 }

@@ -218,7 +218,7 @@ void groups_keep_failure(struct groups *groups, const struct shoal_group *group,
 void groups_hear(void *context, const char *key, shoal_status status, const char *text)
 {
     struct groups *groups = context;
-    if (calls_hear(groups, key, text)) {
+    if (calls_hear(groups, key, text) || abandoned_hear(groups, key)) {
         return;
     }
     (void)pthread_mutex_lock(&groups->mutex);
@@ -226,7 +226,7 @@ void groups_hear(void *context, const char *key, shoal_status status, const char
     if (group) {
         group->has_heard = true;
         fail_here(group, status, text);
-    } else if (!groups->is_closed) {
+    } else if (!groups->is_closed && !groups_hear_abandoned_failed(groups, key)) {
         keep_news(groups, key, status, text);
     }
     (void)pthread_mutex_unlock(&groups->mutex);
@@ -301,6 +301,13 @@ shoal_status shoal_group_abort(shoal_group *group, const char *reason)
     return fail_listed(group, SHOAL_ERR_CANCELLED, text);
 }
 
+shoal_status group_check_death(struct shoal_group *group, int group_rank)
+{
+    int rank = group->ranks[group_rank];
+    bool is_dead = group->world->members && members_state(group->world->members, rank) == MEMBER_DEAD;
+    return is_dead ? world_check_rank(group->world, rank) : SHOAL_OK;
+}
+
 /*
  * Under the mutex, of a group that has not failed. Somebody who started a small operation and waits for something else
  * may ask shoal_group_error alone: nobody in the library waits, and looks for deaths, then. Members that have left are
@@ -314,9 +321,9 @@ static shoal_status look_for_deaths(struct shoal_group *group)
         return SHOAL_OK;
     }
     atomic_store_explicit(&group->look_ns, now_ns + WAIT_LIVENESS_NS, memory_order_relaxed);
-    for (int i = 0; group->world->members && i < group->peers.n_ranks; i++) {
-        if (i != group->peers.rank && members_state(group->world->members, group->ranks[i]) == MEMBER_DEAD) {
-            return world_check_rank(group->world, group->ranks[i]);
+    for (int i = 0; i < group->peers.n_ranks; i++) {
+        if (i != group->peers.rank) {
+            TRY(group_check_death(group, i));
         }
     }
     return SHOAL_OK;

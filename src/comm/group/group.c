@@ -179,6 +179,7 @@ static shoal_status check_tag(const char *tag)
 static shoal_status check_member(void *context, int group_rank)
 {
     struct shoal_group *group = context;
+    TRY(group_check_abandoned(group, group_rank));
     shoal_status status = world_check_rank(group->world, group->ranks[group_rank]);
     /* A rank may have closed its world because another one died. If one has died, that is the reason to report. */
     for (int i = 0; status != SHOAL_OK && i < group->peers.n_ranks; i++) {
@@ -260,31 +261,35 @@ static void destroy_group(struct closable *closable)
     mem_free(group->key);
     mem_free(group->tag);
     mem_free(group->ranks);
+    mem_free((void *)group->has_abandoned);
     mem_free(group->name);
     mem_free(group);
 }
 
 /*
  * Frees everything but the texts and the ranks. These are freed with the last reference, which recordings, windows and
- * meshes may hold. `what` is what was closed, "world" or "group".
+ * meshes may hold.
  */
-static void free_group(struct shoal_group *group, const char *what)
+static void free_group(struct shoal_group *group, const struct group_ending *ending)
 {
     if (!group) {
         return;
     }
     /* Callbacks of what is cancelled below must not start anything on this group. */
     closable_shut(&group->closable);
-    p2p_free(group_p2p(group), what);
+    p2p_free(group_p2p(group), ending->what);
     /* Relaxed: nobody uses the group any more. */
     atomic_store_explicit(&group->p2p, NULL, memory_order_relaxed);
-    lane_free(group->lane, what);
+    lane_free(group->lane, ending->what, ending->told);
     recorder_free(group->recorder);
     (void)pthread_mutex_destroy(&group->p2p_connect);
     group->lane = NULL;
     group->recorder = NULL;
     closable_close(&group->closable);
 }
+
+static const struct group_ending with_world = {.what = "world was closed"};
+static const struct group_ending not_made = {.what = "group was not made"};
 
 /* What identifies a group. */
 struct identity {
@@ -315,12 +320,14 @@ static void create_texts(struct shoal_group *group, const struct identity *ident
 static const struct part_calls part_calls = {.failure = group_failure,
                                              .report = group_report_failure,
                                              .note = group_note_failure,
-                                             .poison = group_poison};
+                                             .poison = group_poison,
+                                             .check_death = group_check_death};
 
 static shoal_status create_parts(struct shoal_group *group, const struct identity *identity)
 {
     size_t bytes = (size_t)identity->n_ranks * sizeof *identity->ranks;
     group->ranks = mem_alloc(bytes);
+    group->has_abandoned = mem_alloc_zeroed((size_t)identity->n_ranks, sizeof *group->has_abandoned);
     create_texts(group, identity);
     group->recorder = recorder_create();
     group->part = (struct part){.closable = &group->closable,
@@ -333,7 +340,8 @@ static shoal_status create_parts(struct shoal_group *group, const struct identit
                                 .calls = &part_calls,
                                 .group = group};
     group->lane = lane_create(&group->part);
-    if (!group->ranks || !group->tag || !group->key || !group->name || !group->recorder || !group->lane) {
+    if (!group->ranks || !group->has_abandoned || !group->tag || !group->key || !group->name ||
+        !group->recorder || !group->lane) {
         return SHOAL_ERR_NO_MEMORY;
     }
     memcpy(group->ranks, identity->ranks, bytes);
@@ -370,7 +378,7 @@ static shoal_status create_group(struct shoal_world *world, const struct identit
     group->timeout_s = parent ? parent->timeout_s : &group->own_timeout_s;
     shoal_status status = create_parts(group, identity);
     if (status != SHOAL_OK) {
-        free_group(group, "group");
+        free_group(group, &not_made);
         return status;
     }
     group->closable.name = group->name;
@@ -384,13 +392,14 @@ static shoal_status create_group(struct shoal_world *world, const struct identit
                                             .regions = world->regions,
                                             .context = group,
                                             .check_member = check_member,
+                                            .check_abandoned = group_check_abandoned,
                                             .check_parent = parent ? check_parent : NULL,
                                             .open_segment = open_segment,
                                             .drop_segment = drop_segment,
                                             .generation = find_generation};
     status = group_choose_transport(group);
     if (status != SHOAL_OK) {
-        free_group(group, "group");
+        free_group(group, &not_made);
         return status;
     }
     *group_out = group;
@@ -436,7 +445,7 @@ void groups_close(struct groups *groups)
     }
     /* Newest first: lanes before their parents. */
     for (struct shoal_group *group = first; group; group = group->next) {
-        free_group(group, "world");
+        free_group(group, &with_world);
     }
     while (first) {
         struct shoal_group *group = first;
@@ -455,6 +464,7 @@ void groups_free(struct groups *groups)
     }
     groups_close(groups);
     groups_forget_news(groups);
+    groups_forget_abandoned(groups);
     calls_forget(groups);
     (void)pthread_mutex_destroy(&groups->mutex);
     mem_free(groups);
@@ -515,27 +525,31 @@ static struct shoal_group *unlink_family(struct groups *groups, const struct sho
     return family;
 }
 
-shoal_status groups_remove(struct groups *groups, struct shoal_group *ancestor, int64_t deadline_ns)
+shoal_status groups_remove(struct groups *groups, struct shoal_group *ancestor,
+                           const struct group_ending *ending, int64_t deadline_ns)
 {
     (void)pthread_mutex_lock(&groups->mutex);
     while (groups->n_walkers > 0) {
         (void)pthread_mutex_unlock(&groups->mutex);
         if (clock_now_ns() >= deadline_ns) {
-            return error_set(SHOAL_ERR_TIMEOUT,
-                             "group_close: a call of shoal_world_dump still reads group %s", ancestor->name);
+            return error_set(SHOAL_ERR_TIMEOUT, "a call of shoal_world_dump still reads group %s",
+                             ancestor->name);
         }
         wait_sleep(WALK_NAP_NS);
         (void)pthread_mutex_lock(&groups->mutex);
     }
     groups_keep_heard(groups, ancestor);
     struct shoal_group *family = unlink_family(groups, ancestor);
+    if (ending->is_abandoned) {
+        groups_keep_abandoned(groups, ancestor, family);
+    }
     (void)pthread_mutex_unlock(&groups->mutex);
     while (family) {
         struct shoal_group *group = family;
         family = group->next;
-        group->closable.reason = "it was closed";
+        group->closable.reason = ending->reason;
         closable_ref(&group->closable);
-        free_group(group, "group");
+        free_group(group, ending);
         (void)pthread_mutex_lock(&groups->mutex);
         keep_closed(groups, group);
         (void)pthread_mutex_unlock(&groups->mutex);
@@ -609,7 +623,14 @@ static shoal_status find_or_create(struct shoal_world *world, const struct ident
         }
     }
     TRY(create_group(world, identity, group_out));
+    shoal_status status = groups_check_abandoned(groups, *group_out);
+    if (status != SHOAL_OK) {
+        free_group(*group_out, &not_made);
+        *group_out = NULL;
+        return status;
+    }
     groups_tell_news(groups, *group_out);
+    groups_tell_abandoned(groups, *group_out);
     (*group_out)->next = groups->first;
     groups->first = *group_out;
     return SHOAL_OK;
@@ -637,6 +658,7 @@ shoal_status shoal_group_create(shoal_world *world, const int *ranks, int n_rank
     TRY(check_ranks(world, ranks, n_ranks));
     const struct identity identity = {.ranks = ranks, .n_ranks = n_ranks, .tag = known_tag};
     struct shoal_group *group = NULL;
+    groups_sweep_abandoned(world->groups, group_drop_names);
     TRY(obtain_group(world, &identity, &group));
     *group_out = group;
     return SHOAL_OK;

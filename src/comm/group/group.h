@@ -44,6 +44,7 @@ struct shoal_group {
     struct recorder *recorder;
     struct p2p *_Atomic p2p;     /* made at first use */
     pthread_mutex_t p2p_connect; /* held by the thread that makes it */
+    _Atomic bool *has_abandoned; /* by rank of the group: that member has abandoned it; group/abandoned.c */
     _Atomic bool was_told;       /* the log has the failure of the group */
     _Atomic bool has_lanes;      /* it is the parent of lanes */
     _Atomic bool has_spread;     /* the other members were told that it has failed */
@@ -57,7 +58,11 @@ struct shoal_group {
     bool has_left;                   /* the members will not meet again; used by the thread that closes */
     bool has_heard; /* aborted, or said to have failed by another member; under the groups' mutex */
     _Atomic uint64_t generation; /* find_generation; 0: not known yet */
-    struct shoal_group *next;    /* in the world's list */
+    struct shoal_group *next;    /* in the world's list, or in its family */
+    /* Of a group that this rank has abandoned: */
+    struct shoal_group *family; /* itself and the lanes over it */
+    struct shoal_group *next_abandoned;
+    int n_missing; /* members that have not abandoned it */
 };
 
 /* SHOAL_OK, or SHOAL_ERR_STATE: the group was closed. Cheap: one load. */
@@ -97,7 +102,18 @@ static inline struct p2p *group_p2p(struct shoal_group *group)
     return atomic_load_explicit(&group->p2p, memory_order_acquire);
 }
 
+/* group/abandoned.c ------------------------------------------------------------------------------------ */
+
+/* SHOAL_OK, or SHOAL_ERR_PEER: the member has abandoned the group, or the group that this is a lane over. `group` is a
+   struct shoal_group. */
+shoal_status group_check_abandoned(void *group, int group_rank);
+/* What members are told of this rank when it abandons the group. */
+void group_describe_abandoned(const struct shoal_group *group, char *text, size_t bytes);
+
 /* group/failure.c ------------------------------------------------------------------------------------- */
+
+/* SHOAL_OK, or SHOAL_ERR_PEER with a text that names it: the member has died, not only left. */
+shoal_status group_check_death(struct shoal_group *group, int group_rank);
 
 /*
  * Call when one operation has failed, with the thread's error text, which is kept. Writes it to the log, only once if

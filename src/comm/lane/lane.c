@@ -585,7 +585,34 @@ static bool drain_poisoned(struct lane *lane)
     return true;
 }
 
-void lane_free(struct lane *lane, const char *what)
+bool lane_is_in_call(struct lane *lane)
+{
+    (void)pthread_mutex_lock(&lane->mutex);
+    /* Relaxed: a call that begins or ends at this moment might as well do so later. */
+    bool is_in_call = atomic_load_explicit(&lane->gate, memory_order_relaxed) & GATE_ALONE;
+    for (const struct entry *entry = lane->head; entry; entry = entry->next) {
+        is_in_call = is_in_call || !entry->work;
+    }
+    (void)pthread_mutex_unlock(&lane->mutex);
+    return is_in_call;
+}
+
+/* Ends what is unfinished, for this rank and for the others. */
+static void cancel(struct lane *lane, struct channel *channel, const char *what, const char *told)
+{
+    char text[sizeof lane->cancelled_text];
+    (void)snprintf(text, sizeof text, "the %s before the operation had ended", what);
+    if (!told) {
+        channel->transport->poison(channel, SHOAL_ERR_CANCELLED, text);
+        return;
+    }
+    memcpy(lane->cancelled_text, text, sizeof text);
+    /* Release: pairs with the acquire in line.c, by a thread that ends an operation because of the poison. */
+    atomic_store_explicit(&lane->is_cancelled, true, memory_order_release);
+    channel->transport->poison(channel, SHOAL_ERR_PEER, told);
+}
+
+void lane_free(struct lane *lane, const char *what, const char *told)
 {
     if (!lane) {
         return;
@@ -593,9 +620,7 @@ void lane_free(struct lane *lane, const char *what)
     struct channel *channel = find_channel(lane);
     /* Collectives for which the peers have done their part still end successfully. */
     if (!lane_drain(lane, 0)) {
-        char text[64];
-        (void)snprintf(text, sizeof text, "the %s was closed before the operation had ended", what);
-        channel->transport->poison(channel, SHOAL_ERR_CANCELLED, text);
+        cancel(lane, channel, what, told);
     }
     stop_thread(lane);
     if (!drain_poisoned(lane)) {

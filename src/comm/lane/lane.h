@@ -25,9 +25,13 @@ struct lane *lane_create(const struct part *part);
 
 /*
  * Ends everything unfinished with the channel's failure (the group is poisoned, or idle), joins the thread, and
- * disconnects the channel. `what` is what was closed, for error texts: "world" or "group".
+ * disconnects the channel. `what` has happened, for error texts: "world was closed". If something is unfinished, peers
+ * get the same reason, or SHOAL_ERR_PEER with the text `told`, if that is not NULL.
  */
-void lane_free(struct lane *lane, const char *what);
+void lane_free(struct lane *lane, const char *what, const char *told);
+
+/* Whether a thread is in a blocking call. */
+bool lane_is_in_call(struct lane *lane);
 
 /*
  * Both take a collective whose pieces, counts and window pieces belong to the caller. lane_start copies what it needs

@@ -135,6 +135,10 @@ static void end_entry(struct lane *lane, struct entry *entry, uint64_t begin_tic
     if (status != SHOAL_OK) {
         status = transport_check_status(lane->part.peers->transport, "run", status);
     }
+    /* Acquire: pairs with the release in lane.c. The channel has what the peers are told. */
+    if (status == SHOAL_ERR_PEER && atomic_load_explicit(&lane->is_cancelled, memory_order_acquire)) {
+        status = error_set(SHOAL_ERR_CANCELLED, "%s", lane->cancelled_text);
+    }
     uint64_t end_ticks = clock_ticks();
     recorder_end(entry->record, entry->collective, status, end_ticks);
     if (trace_is_on()) {

@@ -108,6 +108,9 @@ struct lane {
     _Atomic bool has_local_failure;
     shoal_status local_status;
     char local_text[ERROR_TEXT_BYTES];
+    /* What operations of this rank end with in lane_free, if the others are told another reason. */
+    _Atomic bool is_cancelled;
+    char cancelled_text[80];
 };
 
 struct lane_work {

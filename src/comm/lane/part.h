@@ -31,6 +31,8 @@ struct part_calls {
     void (*note)(struct shoal_group *group);
     /* Makes every call on the group fail from now on, on all members. Never blocks. */
     void (*poison)(struct shoal_group *group, shoal_status status, const char *text);
+    /* SHOAL_OK, or SHOAL_ERR_PEER with a text that names it: this member has died, not only left. */
+    shoal_status (*check_death)(struct shoal_group *group, int group_rank);
 };
 
 /*

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Posting, moving, waiting and ending of point-to-point operations: docs/design/p2p.md.
+ * Posting and waiting for point-to-point operations, and which thread moves data meanwhile: docs/design/p2p.md.
  *
- * Data is moved under the rank's lock, a piece at a time, by whichever thread is there: one that posts, one that waits
- * (a driver), or the group's thread. Works that have ended are collected and finished after the lock was released,
- * because their listeners may call anything.
+ * Data is moved (p2p/move.c) under the rank's lock, a piece at a time, by whichever thread is there: one that posts,
+ * one that waits (a driver), or the group's thread. Works that have ended are collected and finished after the lock
+ * was released, because their listeners may call anything.
  */
 #include "comm/p2p/engine.h"
 
@@ -19,7 +19,7 @@
 #include "base/os/os.h"
 #include "base/try.h"
 #include "base/wait.h"
-#include "comm/lane/lane.h"
+#include "comm/p2p/move.h"
 #include "comm/p2p/p2p.h"
 
 /* How long the thread goes on checking every WAIT_LIVENESS_NS after the last started operation has ended. So a
@@ -39,37 +39,7 @@ static void unlock(struct p2p *p2p)
     (void)pthread_mutex_unlock(&p2p->lock);
 }
 
-static const struct transport_streams *operations(const struct p2p_end *end)
-{
-    return end->stream->streams->operations;
-}
-
-/* SHOAL_OK, or why point to point has failed on the whole group. */
-static shoal_status group_reason(struct p2p *p2p)
-{
-    return p2p->streams->operations->reason(p2p->streams);
-}
-
 /* Ending ----------------------------------------------------------------------------------------------- */
-
-/* Under the lock. */
-static void end_operation(struct p2p *p2p, struct p2p_operation *operation, shoal_status status,
-                          const char *text, struct p2p_batch **ended)
-{
-    struct p2p_batch *batch = operation->batch;
-    operation->status = status;
-    operation->text = status == SHOAL_OK ? NULL : mem_copy_string(text);
-    batch->n_pending--;
-    if (batch->n_pending > 0) {
-        return;
-    }
-    p2p->has_ended = true;
-    if (batch->work) {
-        p2p->n_started--;
-        batch->next_ended = *ended;
-        *ended = batch;
-    }
-}
 
 shoal_status p2p_batch_result(struct p2p_batch *batch)
 {
@@ -110,7 +80,7 @@ static void finish_works(struct p2p_batch *ended)
 /* Makes the group's collectives fail with the reason too, on all members. */
 static void tell_lane(struct p2p *p2p)
 {
-    shoal_status status = group_reason(p2p);
+    shoal_status status = p2p_reason(p2p);
     if (status != SHOAL_OK) {
         p2p->part.calls->poison(p2p->part.group, status, shoal_error_text());
     }
@@ -147,295 +117,19 @@ static void leave(struct p2p *p2p, struct p2p_batch *ended)
     finish_works(ended);
 }
 
-/* Ends that have operations ---------------------------------------------------------------------------- */
-
-static void make_busy(struct p2p *p2p, struct p2p_end *end)
-{
-    end->next_busy = p2p->busy;
-    end->previous_busy = NULL;
-    if (p2p->busy) {
-        p2p->busy->previous_busy = end;
-    }
-    p2p->busy = end;
-}
-
-static void make_idle(struct p2p *p2p, struct p2p_end *end)
-{
-    if (end->next_busy) {
-        end->next_busy->previous_busy = end->previous_busy;
-    }
-    if (end->previous_busy) {
-        end->previous_busy->next_busy = end->next_busy;
-    } else {
-        p2p->busy = end->next_busy;
-    }
-}
-
-static void append(struct p2p *p2p, struct p2p_operation *operation)
-{
-    struct p2p_end *end = operation->end;
-    operation->message.head.sequence = end->sequence++;
-    operation->next = NULL;
-    if (end->first) {
-        end->last->next = operation;
-    } else {
-        end->first = operation;
-        make_busy(p2p, end);
-    }
-    end->last = operation;
-}
-
-/* Takes off the first operation of an end. */
-static struct p2p_operation *pop(struct p2p *p2p, struct p2p_end *end)
-{
-    struct p2p_operation *operation = end->first;
-    end->first = operation->next;
-    if (!end->first) {
-        make_idle(p2p, end);
-    }
-    return operation;
-}
-
-static void end_all_of(struct p2p *p2p, struct p2p_end *end, shoal_status status, const char *text,
-                       struct p2p_batch **ended)
-{
-    while (end->first) {
-        end_operation(p2p, pop(p2p, end), status, text, ended);
-    }
-}
-
-/* Fails the stream for both sides, because messages may be incomplete. The thread's error text is the reason. */
-static void break_end(struct p2p *p2p, struct p2p_end *end, shoal_status status, struct p2p_batch **ended)
-{
-    p2p->has_failed = true;
-    end->failure = status;
-    (void)snprintf(end->failure_text, sizeof end->failure_text, "%s", shoal_error_text());
-    operations(end)->fail(end->stream, status, end->failure_text);
-    end_all_of(p2p, end, status, end->failure_text, ended);
-}
-
-/* Texts ------------------------------------------------------------------------------------------------ */
-
-/* Error texts have ranks by their numbers in the world. */
-static int world_rank(const struct p2p *p2p, int group_rank)
-{
-    return p2p->part.peers->world_ranks[group_rank];
-}
-
-/* Writes which group it was, unless it is the group of all ranks. */
-static const char *describe_group(const struct p2p *p2p, char *text, size_t bytes)
-{
-    text[0] = '\0';
-    if (!p2p->part.is_world) {
-        (void)snprintf(text, bytes, " (group %s)", transport_group_name(p2p->part.peers));
-    }
-    return text;
-}
-
-/* "rank 1 receives f32 count 10 from rank 0 tag 3" */
-static const char *describe(const struct p2p *p2p, const struct p2p_operation *operation, char *text,
-                            size_t bytes)
-{
-    bool is_send = operation->end->direction == SHOAL_SEND;
-    (void)snprintf(text, bytes, "rank %d %s %s count %llu %s rank %d tag %d", world_rank(p2p, p2p->rank),
-                   is_send ? "sends" : "receives",
-                   shoal_dtype_name((shoal_dtype)operation->message.head.dtype),
-                   (unsigned long long)operation->message.head.count, is_send ? "to" : "from",
-                   world_rank(p2p, operation->end->peer), operation->end->tag);
-    return text;
-}
-
-void p2p_describe_batch(const struct p2p_batch *batch, char *text, size_t bytes)
-{
-    char what[160];
-    char more[48] = "";
-    char group[256];
-    if (batch->n_operations > 1) {
-        (void)snprintf(more, sizeof more, " and %zu more", batch->n_operations - 1);
-    }
-    (void)snprintf(text, bytes, "\"%s\"%s%s", describe(batch->p2p, &batch->operations[0], what, sizeof what),
-                   more, describe_group(batch->p2p, group, sizeof group));
-}
-
-static shoal_status describe_mismatch(const struct p2p *p2p, const struct p2p_operation *operation)
-{
-    const struct stream_head *expected = &operation->message.head;
-    const struct stream_head *found = &operation->message.found;
-    char what[160];
-    char group[256];
-    describe(p2p, operation, what, sizeof what);
-    describe_group(p2p, group, sizeof group);
-    if (found->sequence != expected->sequence) {
-        return error_set(SHOAL_ERR_INTERNAL, "%s: message %u was expected, but message %u arrived%s", what,
-                         expected->sequence, found->sequence, group);
-    }
-    return error_set(SHOAL_ERR_MISMATCH, "%s, but rank %d sends %s count %llu%s", what,
-                     world_rank(p2p, operation->end->peer), shoal_dtype_name((shoal_dtype)found->dtype),
-                     (unsigned long long)found->count, group);
-}
-
-static shoal_status describe_timeout(const struct p2p *p2p, const struct p2p_operation *operation,
-                                     int64_t now_ns)
-{
-    char what[160];
-    char group[256];
-    return error_set(SHOAL_ERR_TIMEOUT,
-                     "%s: waited %.1f s (SHOAL_TIMEOUT, shoal_group_set_timeout) for rank %d; %zu of %zu "
-                     "bytes were transferred%s",
-                     describe(p2p, operation, what, sizeof what),
-                     (double)(now_ns - operation->start_ns) * 1e-9, world_rank(p2p, operation->end->peer),
-                     operation->message.done, operation->message.bytes,
-                     describe_group(p2p, group, sizeof group));
-}
-
 /* Moving, under the lock ------------------------------------------------------------------------------- */
-
-static shoal_status move_send(struct p2p_end *end, struct p2p_operation *operation)
-{
-    /* If the stream has failed, nobody will receive the message, even if there is room for it. */
-    TRY(operations(end)->failure(end->stream));
-    return operations(end)->put(end->stream, &operation->message);
-}
-
-static shoal_status move_receive(struct p2p *p2p, struct p2p_end *end, struct p2p_operation *operation)
-{
-    /* Data that was sent before the failure is still received, so it counts before the reason. But the reason must
-       be read first: otherwise data might arrive between the look at the data and the look at the reason. */
-    shoal_status failure = operations(end)->failure(end->stream);
-    shoal_status status = operations(end)->take(end->stream, &operation->message);
-    if (status == SHOAL_ERR_MISMATCH) {
-        return describe_mismatch(p2p, operation);
-    }
-    if (status == SHOAL_OK && failure != SHOAL_OK && !stream_message_is_finished(&operation->message)) {
-        return operations(end)->failure(end->stream);
-    }
-    return status;
-}
-
-static void move_end(struct p2p *p2p, struct p2p_end *end, struct p2p_batch **ended)
-{
-    while (end->first) {
-        struct p2p_operation *operation = end->first;
-        shoal_status status =
-            end->direction == SHOAL_SEND ? move_send(end, operation) : move_receive(p2p, end, operation);
-        if (status != SHOAL_OK) {
-            break_end(p2p, end, status, ended);
-            return;
-        }
-        if (!stream_message_is_finished(&operation->message)) {
-            p2p->has_more = p2p->has_more || !operation->message.is_stuck;
-            return;
-        }
-        end_operation(p2p, pop(p2p, end), SHOAL_OK, NULL, ended);
-    }
-}
-
-static void move_all(struct p2p *p2p, struct p2p_batch **ended)
-{
-    struct p2p_end *next = NULL;
-    p2p->has_more = false;
-    for (struct p2p_end *end = p2p->busy; end; end = next) {
-        next = end->next_busy;
-        move_end(p2p, end, ended);
-    }
-}
-
-/* With the thread's error text. */
-static void end_everything(struct p2p *p2p, shoal_status status, struct p2p_batch **ended)
-{
-    char text[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    p2p->has_failed = p2p->has_failed || p2p->busy;
-    while (p2p->busy) {
-        end_all_of(p2p, p2p->busy, status, text, ended);
-    }
-}
-
-/* Fails point to point for all members. */
-static void poison(struct p2p *p2p, shoal_status status, const char *text)
-{
-    p2p->streams->operations->poison(p2p->streams, status, text);
-}
-
-/* SHOAL_OK, or why the group has failed. Cheap enough for every call: one load each. */
-static shoal_status find_failure(struct p2p *p2p)
-{
-    TRY(group_reason(p2p));
-    return lane_failure(p2p->lane);
-}
-
-/* Whether a message of a peer that is gone may still arrive. */
-static bool may_receive(const struct p2p_end *end)
-{
-    return end->direction == SHOAL_RECV && operations(end)->may_receive &&
-           operations(end)->may_receive(end->stream);
-}
-
-/* Checks the peer and the deadlines of an end that has pending operations. */
-static shoal_status check_end(struct p2p *p2p, struct p2p_end *end, int64_t now_ns)
-{
-    const struct transport_peers *peers = p2p->part.peers;
-    if (end->peer != p2p->rank) {
-        shoal_status status = peers->check_member(peers->context, end->peer);
-        if (status != SHOAL_OK && !may_receive(end)) {
-            char what[160];
-            return error_prefix(status, "%s", describe(p2p, end->first, what, sizeof what));
-        }
-        if (status != SHOAL_OK) {
-            error_clear(); /* of the peer that is gone */
-        }
-    }
-    /* All of them: a later operation may have an earlier deadline. */
-    for (const struct p2p_operation *operation = end->first; operation; operation = operation->next) {
-        if (now_ns >= operation->deadline_ns) {
-            return describe_timeout(p2p, operation, now_ns);
-        }
-    }
-    return SHOAL_OK;
-}
-
-/* Called every WAIT_LIVENESS_NS, and when a driver's deadline has passed. */
-static void check_all(struct p2p *p2p, int64_t now_ns, struct p2p_batch **ended)
-{
-    p2p->next_check_ns = now_ns + WAIT_LIVENESS_NS;
-    shoal_status failure = find_failure(p2p);
-    if (failure != SHOAL_OK) {
-        end_everything(p2p, failure, ended);
-        return;
-    }
-    struct p2p_end *next = NULL;
-    for (struct p2p_end *end = p2p->busy; end; end = next) {
-        next = end->next_busy;
-        shoal_status status = check_end(p2p, end, now_ns);
-        if (status == SHOAL_OK) {
-            continue;
-        }
-        /* The peer may have done its part before it left or died: that counts. */
-        char text[ERROR_TEXT_BYTES];
-        (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-        move_end(p2p, end, ended);
-        if (!end->first) {
-            continue;
-        }
-        (void)error_set(status, "%s", text);
-        /* A group cannot be used without one of its members, so all members are told the reason. */
-        poison(p2p, status, text);
-        p2p->must_tell_lane = true;
-        break_end(p2p, end, status, ended);
-    }
-}
 
 /* One round of what any thread can do. Returns the time. */
 static int64_t do_what_can_be_done(struct p2p *p2p, int64_t deadline_ns, struct p2p_batch **ended)
 {
-    move_all(p2p, ended);
+    p2p_move_all(p2p, ended);
     int64_t now_ns = clock_now_ns();
-    if (p2p->busy && (now_ns >= p2p->next_check_ns || now_ns >= deadline_ns)) {
-        check_all(p2p, now_ns, ended);
+    if ((p2p->busy || p2p->open) && (now_ns >= p2p->next_check_ns || now_ns >= deadline_ns)) {
+        p2p_check_all(p2p, now_ns, ended);
     }
-    shoal_status failure = group_reason(p2p);
+    shoal_status failure = p2p_reason(p2p);
     if (failure != SHOAL_OK) {
-        end_everything(p2p, failure, ended);
+        p2p_end_everything(p2p, failure, ended);
     }
     return now_ns;
 }
@@ -511,7 +205,9 @@ static bool has_counterpart(const struct p2p_batch *batch, const struct p2p_end 
 {
     for (size_t i = 0; i < batch->n_operations; i++) {
         const struct p2p_end *other = batch->operations[i].end;
-        if (other->peer == end->peer && other->tag == end->tag && other->direction != end->direction) {
+        bool is_meeting = other ? other->peer == end->peer && other->direction != end->direction
+                                : end->direction == SHOAL_SEND;
+        if (is_meeting && batch->operations[i].tag == end->tag) {
             return true;
         }
     }
@@ -522,20 +218,26 @@ static bool has_counterpart(const struct p2p_batch *batch, const struct p2p_end 
 static shoal_status check_own(struct p2p *p2p, const struct p2p_batch *batch,
                               const struct p2p_operation *operation)
 {
-    struct p2p_end *end = operation->end;
+    /* Of an open receive: in a group of one rank, where there is one source. */
+    struct p2p_end *end =
+        operation->end ? operation->end : p2p_known_end(p2p, SHOAL_RECV, p2p->rank, operation->tag);
     bool is_send = end->direction == SHOAL_SEND;
     const struct p2p_end *other = p2p_known_end(p2p, is_send ? SHOAL_RECV : SHOAL_SEND, end->peer, end->tag);
     if (has_counterpart(batch, end) || (other && other->first) || end->failure != SHOAL_OK) {
         return SHOAL_OK;
     }
-    if (!end->first && (is_send ? operations(end)->can_put(end->stream, operation->message.bytes)
-                                : operations(end)->can_take(end->stream))) {
+    bool has_open = p2p_find_open(p2p, end->tag) != NULL;
+    if (is_send && has_open) {
+        return SHOAL_OK;
+    }
+    if (!end->first && (is_send ? p2p_operations_of(end)->can_put(end->stream, operation->message.bytes)
+                                : !has_open && p2p_operations_of(end)->can_take(end->stream))) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_STATE,
                      "rank %d would wait for itself for ever: a %s of %zu bytes, tag %d, blocks, and no %s "
                      "was started before it",
-                     world_rank(p2p, p2p->rank), is_send ? "send" : "receive", operation->message.bytes,
+                     p2p_world_rank(p2p, p2p->rank), is_send ? "send" : "receive", operation->message.bytes,
                      end->tag, is_send ? "receive" : "send");
 }
 
@@ -548,7 +250,8 @@ static shoal_status check_postable(struct p2p *p2p, const struct p2p_batch *batc
         return ensure_thread(p2p);
     }
     for (size_t i = 0; i < batch->n_operations; i++) {
-        if (batch->operations[i].end->peer == p2p->rank) {
+        const struct p2p_end *end = batch->operations[i].end;
+        if (end ? end->peer == p2p->rank : p2p->n_ranks == 1) {
             TRY(check_own(p2p, batch, &batch->operations[i]));
         }
     }
@@ -558,14 +261,25 @@ static shoal_status check_postable(struct p2p *p2p, const struct p2p_batch *batc
 static void post_all(struct p2p *p2p, struct p2p_batch *batch, struct p2p_batch **ended)
 {
     for (size_t i = 0; i < batch->n_operations; i++) {
-        append(p2p, &batch->operations[i]);
+        struct p2p_operation *operation = &batch->operations[i];
+        operation->number = p2p->n_posted++;
+        operation->next = NULL;
+        if (operation->end) {
+            p2p_append(p2p, operation);
+        } else {
+            p2p_add_open(p2p, operation);
+        }
     }
+    p2p_move_open(p2p, ended);
     for (size_t i = 0; i < batch->n_operations; i++) {
         struct p2p_end *end = batch->operations[i].end;
-        if (end->failure != SHOAL_OK) {
-            end_all_of(p2p, end, end->failure, end->failure_text, ended);
+        if (!end) {
+            continue;
         }
-        move_end(p2p, end, ended);
+        if (end->failure != SHOAL_OK) {
+            p2p_end_all_of(p2p, end, end->failure, end->failure_text, ended);
+        }
+        p2p_move_end(p2p, end, ended);
     }
 }
 
@@ -574,7 +288,7 @@ shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out)
     struct p2p *p2p = batch->p2p;
     struct p2p_batch *ended = NULL;
     FAIL_POINT("p2p post");
-    shoal_status status = find_failure(p2p);
+    shoal_status status = p2p_find_failure(p2p);
     if (status != SHOAL_OK) {
         p2p->part.calls->report(p2p->part.group);
         return error_prefix(status, "the group has failed before");
@@ -666,13 +380,13 @@ void p2p_drive(struct p2p_batch *batch, int64_t until_ns)
 void p2p_poison(struct p2p *p2p, shoal_status status, const char *text)
 {
     if (p2p) {
-        poison(p2p, status, text);
+        p2p->streams->operations->poison(p2p->streams, status, text);
     }
 }
 
 shoal_status p2p_failure(struct p2p *p2p)
 {
-    return p2p ? group_reason(p2p) : SHOAL_OK;
+    return p2p ? p2p_reason(p2p) : SHOAL_OK;
 }
 
 /* Sends to the own rank do not count: only its own program could receive them. */
@@ -697,7 +411,7 @@ bool p2p_is_sending(struct p2p *p2p)
 
 static shoal_status describe_closed(const char *what)
 {
-    return error_set(SHOAL_ERR_CANCELLED, "the %s was closed before the transfer had ended", what);
+    return error_set(SHOAL_ERR_CANCELLED, "the %s before the transfer had ended", what);
 }
 
 void p2p_cancel_sends(struct p2p *p2p, const char *what)
@@ -712,7 +426,7 @@ void p2p_cancel_sends(struct p2p *p2p, const char *what)
     for (struct p2p_end *end = p2p->busy; end; end = next) {
         next = end->next_busy;
         if (is_send_to_peer(p2p, end)) {
-            break_end(p2p, end, describe_closed(what), &ended);
+            p2p_break_end(p2p, end, describe_closed(what), &ended);
         }
     }
     p2p->has_failed = had_failed; /* a cancelled send is no failure to report */
@@ -727,9 +441,9 @@ static void end_for_close(struct p2p *p2p, const char *what, struct p2p_batch **
 {
     p2p->is_closing = true;
     do {
-        move_all(p2p, ended);
+        p2p_move_all(p2p, ended);
     } while (p2p->has_more);
-    end_everything(p2p, describe_closed(what), ended);
+    p2p_end_everything(p2p, describe_closed(what), ended);
     p2p->has_failed = false;
     p2p->must_tell_lane = false;
 }

@@ -30,8 +30,11 @@ struct lane;
 struct p2p_batch;
 
 struct p2p_operation {
-    struct p2p_operation *next; /* in line on the end */
-    struct p2p_end *end;
+    struct p2p_operation *next; /* in line on the end, or among those without one */
+    struct p2p_end *end;        /* NULL: a receive from any rank, for which no message has come yet */
+    int tag;
+    uint64_t number; /* operations of the rank are numbered as they are posted */
+    int *source_out; /* of a receive that has ended well: its peer; NULL: not wanted */
     struct p2p_batch *batch;
     struct stream_message message;
     int64_t start_ns;
@@ -45,6 +48,7 @@ struct p2p_batch {
     size_t n_operations;
     size_t n_pending; /* under the lock */
     int64_t deadline_ns;
+    bool is_limited; /* the deadline is the call's own: past it the call has failed, not the group */
     struct p2p_operation *operations;
     struct p2p_batch *next_ended;
     struct shoal_work *work; /* NULL: a blocking call's */
@@ -82,7 +86,10 @@ struct p2p {
 
     pthread_mutex_t lock; /* of all below, and of ends, operations and batches */
     struct p2p_end *buckets[P2P_BUCKETS];
-    struct p2p_end *busy; /* those with operations */
+    struct p2p_end *busy;       /* those with operations */
+    struct p2p_operation *open; /* receives from any rank that have no end yet, in the order of posting */
+    int first_source;           /* where the next look for messages to them begins: everyone gets a turn */
+    uint64_t n_posted;          /* operations, ever */
     size_t n_drivers;
     size_t n_sleeping;   /* drivers that sleep, or are about to */
     size_t n_started;    /* unfinished batches of works */
@@ -109,6 +116,9 @@ void p2p_unref(struct p2p *p2p);
 /* This rank's end of a stream, made at first use; lives as long as the p2p. Takes both locks. */
 shoal_status p2p_find_end(struct p2p *p2p, shoal_direction direction, int peer, int tag, int64_t deadline_ns,
                           struct p2p_end **end_out);
+
+/* The same for the streams from all members. A receive from any rank looks at all of them. */
+shoal_status p2p_find_sources(struct p2p *p2p, int tag, int64_t deadline_ns);
 
 /* Under the lock: returns the end if this rank has it already, otherwise NULL. */
 struct p2p_end *p2p_known_end(struct p2p *p2p, shoal_direction direction, int peer, int tag);

@@ -3,8 +3,12 @@
  * Point to point on a group: docs/design/p2p.md. It does not use the group's lane. There is a stream per (source,
  * destination, tag), and a thread that waits, or the group's point-to-point thread, moves data on all streams.
  *
- *   comm/call/p2p.c           the public calls and their checks
- *   comm/p2p/engine.c    posting, moving, waiting, ending
+ *   comm/call/p2p.c      the public calls and their checks
+ *   comm/p2p/engine.c    posting, waiting, closing; which thread moves data
+ *   comm/p2p/move.c      moving messages, ending operations
+ *   comm/p2p/check.c     deadlines, and members that are gone
+ *   comm/p2p/pending.c   operations in order
+ *   comm/p2p/text.c      error texts
  *   comm/p2p/streams.c   finding and opening streams
  */
 #ifndef COMM_P2P_P2P_H
@@ -21,7 +25,7 @@ struct p2p;
 
 /*
  * Ends everything unfinished here with SHOAL_ERR_CANCELLED and joins the thread. Other threads that still wait return
- * after that. NULL is allowed. `what` is what was closed, for error texts: "world" or "group".
+ * after that. NULL is allowed. `what` has happened, for error texts: "world was closed".
  */
 void p2p_free(struct p2p *p2p, const char *what);
 
@@ -29,8 +33,8 @@ void p2p_free(struct p2p *p2p, const char *what);
 bool p2p_is_sending(struct p2p *p2p);
 
 /*
- * Ends all unfinished sends to peers with SHOAL_ERR_CANCELLED, because nobody receives them and `what` is being closed.
- * NULL is allowed.
+ * Ends all unfinished sends to peers with SHOAL_ERR_CANCELLED, because nobody receives them and `what` happens. NULL is
+ * allowed.
  */
 void p2p_cancel_sends(struct p2p *p2p, const char *what);
 
@@ -40,7 +44,7 @@ void p2p_poison(struct p2p *p2p, shoal_status status, const char *text);
 /* One side of a stream as the flight record shows it. */
 struct p2p_stream_state {
     shoal_direction direction;
-    int peer; /* in the group */
+    int peer; /* in the group; SHOAL_ANY_RANK: receives for which no message has come yet */
     int tag;
     uint32_t n_messages; /* posted so far */
     size_t n_pending;

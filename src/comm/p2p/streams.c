@@ -176,6 +176,15 @@ shoal_status p2p_find_end(struct p2p *p2p, shoal_direction direction, int peer, 
     return status;
 }
 
+shoal_status p2p_find_sources(struct p2p *p2p, int tag, int64_t deadline_ns)
+{
+    struct p2p_end *end = NULL;
+    for (int rank = 0; rank < p2p->n_ranks; rank++) {
+        TRY(p2p_find_end(p2p, SHOAL_RECV, rank, tag, deadline_ns, &end));
+    }
+    return SHOAL_OK;
+}
+
 /* For the flight record ---------------------------------------------------------------------------------- */
 
 static struct p2p_stream_state describe_end(const struct p2p_end *end)
@@ -214,13 +223,40 @@ static size_t list_ends(const struct p2p *p2p, bool is_pending, struct p2p_strea
     return n_ends;
 }
 
+/* Under the lock: adds receives from any rank that wait, all of one tag and in a row as one. */
+static size_t list_open(const struct p2p *p2p, struct p2p_stream_state *states, size_t capacity)
+{
+    size_t n_listed = 0;
+    const struct p2p_operation *first = NULL;
+    for (const struct p2p_operation *operation = p2p->open; operation; operation = operation->next) {
+        bool is_next = !first || first->tag != operation->tag;
+        first = is_next ? operation : first;
+        n_listed += is_next;
+        if (n_listed > capacity) {
+            continue;
+        }
+        struct p2p_stream_state *state = &states[n_listed - 1];
+        if (is_next) {
+            *state = (struct p2p_stream_state){.direction = SHOAL_RECV,
+                                               .peer = SHOAL_ANY_RANK,
+                                               .tag = operation->tag,
+                                               .count = (size_t)operation->message.head.count,
+                                               .start_ns = operation->start_ns,
+                                               .dtype = (shoal_dtype)operation->message.head.dtype};
+        }
+        state->n_pending++;
+    }
+    return n_listed;
+}
+
 size_t p2p_list_streams(struct p2p *p2p, struct p2p_stream_state *states, size_t capacity)
 {
     if (!p2p) {
         return 0;
     }
     (void)pthread_mutex_lock(&p2p->lock);
-    size_t n_ends = list_ends(p2p, /*is_pending=*/true, states, capacity, 0);
+    size_t n_ends = list_open(p2p, states, capacity);
+    n_ends = list_ends(p2p, /*is_pending=*/true, states, capacity, n_ends);
     n_ends = list_ends(p2p, /*is_pending=*/false, states, capacity, n_ends);
     (void)pthread_mutex_unlock(&p2p->lock);
     return n_ends;

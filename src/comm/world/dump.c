@@ -11,11 +11,12 @@
  *                           "issue_ns": ..., "start_ns": ... | null, "end_ns": ... | null,
  *                           "state": "done", "status": "SHOAL_OK"}, ...],
  *                "n_streams": 1,
- *                "streams": [{"direction": "send", "peer": 1, "tag": 0, "messages": 12, "pending": 1,
+ *                "streams": [{"direction": "send", "peer": 1 | null, "tag": 0, "messages": 12, "pending": 1,
  *                             "dtype": "f32" | null, "count": 16, "issue_ns": ... | null,
  *                             "status": "SHOAL_OK"}, ...]}, ...]}
  *
- * Times are those of the monotonic clock. Calls are in the order in which they were issued.
+ * Times are those of the monotonic clock. Calls are in the order in which they were issued. A stream without a peer is
+ * receives from any rank for which no message has come yet.
  */
 #include "comm/world/dump.h"
 
@@ -219,9 +220,13 @@ static shoal_status put_calls(struct writer *writer, const struct shoal_group *g
 /* dtype, count and issue_ns are those of the first pending message. */
 static shoal_status put_stream(struct writer *writer, const struct p2p_stream_state *state)
 {
-    TRY(put_format(writer, "{\"direction\": \"%s\", \"peer\": %d, \"tag\": %d, \"messages\": %" PRIu32,
-                   state->direction == SHOAL_SEND ? "send" : "recv", state->peer, state->tag,
-                   state->n_messages));
+    TRY(put_format(writer, "{\"direction\": \"%s\"", state->direction == SHOAL_SEND ? "send" : "recv"));
+    if (state->peer == SHOAL_ANY_RANK) {
+        TRY(put_member(writer, "peer", NULL));
+    } else {
+        TRY(put_format(writer, ", \"peer\": %d", state->peer));
+    }
+    TRY(put_format(writer, ", \"tag\": %d, \"messages\": %" PRIu32, state->tag, state->n_messages));
     TRY(put_format(writer, ", \"pending\": %zu", state->n_pending));
     TRY(put_member(writer, "dtype", state->n_pending > 0 ? shoal_dtype_name(state->dtype) : NULL));
     TRY(put_format(writer, ", \"count\": %zu", state->count));

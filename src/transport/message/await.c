@@ -31,6 +31,7 @@ shoal_status message_failure(struct message_channel *channel)
 shoal_status message_check_member(struct message_channel *channel, int rank)
 {
     const struct transport_peers *peers = channel->base.peers;
+    TRY(transport_check_abandoned(peers, rank));
     shoal_status status = peers->check_member(peers->context, rank);
     if (status == SHOAL_OK) {
         return message_check_connection(channel->router, peers->world_ranks[rank]);

@@ -271,6 +271,11 @@ static bool may_receive(struct stream_end *base)
     return router_may_receive(of(base->streams)->router, end_of(base)->rank);
 }
 
+static shoal_status check_way(struct stream_end *base)
+{
+    return message_check_connection(of(base->streams)->router, end_of(base)->rank);
+}
+
 /* Failing ------------------------------------------------------------------------------------------------ */
 
 static void fail(struct stream_end *base, shoal_status status, const char *text)
@@ -323,4 +328,5 @@ const struct transport_streams message_streams = {
     .poison = poison,
     .reason = reason,
     .may_receive = may_receive,
+    .check_way = check_way,
 };

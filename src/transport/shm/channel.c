@@ -128,9 +128,17 @@ shoal_status shm_check_members(struct shm_channel *channel, struct shm_counters 
 {
     const struct transport_peers *peers = channel->base.peers;
     for (int i = 0; i < channel->n_ranks; i++) {
-        /* A rank that has reached the target may leave or die: nothing more is needed of it. */
-        if (i != channel->rank && !flag_has_reached(shm_counter(counters, i), target)) {
-            TRY(peers->check_member(peers->context, i));
+        /* A rank that has reached the target may leave or die: nothing more is needed of it. It may also have done so
+           between the look at its flag and the look at the rank. */
+        if (i == channel->rank || flag_has_reached(shm_counter(counters, i), target)) {
+            continue;
+        }
+        shoal_status status = peers->check_member(peers->context, i);
+        if (status != SHOAL_OK && !flag_has_reached(shm_counter(counters, i), target)) {
+            return status;
+        }
+        if (status != SHOAL_OK) {
+            error_clear();
         }
     }
     return SHOAL_OK;

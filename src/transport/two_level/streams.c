@@ -151,6 +151,12 @@ static bool may_receive(struct stream_end *end)
     return operations->may_receive && operations->may_receive(end);
 }
 
+static shoal_status check_way(struct stream_end *end)
+{
+    const struct transport_streams *operations = end->streams->operations;
+    return operations->check_way ? operations->check_way(end) : SHOAL_OK;
+}
+
 static void fail(struct stream_end *end, shoal_status status, const char *text)
 {
     end->streams->operations->fail(end, status, text);
@@ -187,4 +193,5 @@ const struct transport_streams two_level_streams = {
     .poison = poison,
     .reason = find_reason,
     .may_receive = may_receive,
+    .check_way = check_way,
 };

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* The operations of this rank, all under the lock of its p2p: those of each end in order, and receives from any rank,
+   which have no end until a message has come. */
+#include "comm/p2p/move.h"
+
+/* Ends that have operations ---------------------------------------------------------------------------- */
+
+static void make_busy(struct p2p *p2p, struct p2p_end *end)
+{
+    end->next_busy = p2p->busy;
+    end->previous_busy = NULL;
+    if (p2p->busy) {
+        p2p->busy->previous_busy = end;
+    }
+    p2p->busy = end;
+}
+
+static void make_idle(struct p2p *p2p, struct p2p_end *end)
+{
+    if (end->next_busy) {
+        end->next_busy->previous_busy = end->previous_busy;
+    }
+    if (end->previous_busy) {
+        end->previous_busy->next_busy = end->next_busy;
+    } else {
+        p2p->busy = end->next_busy;
+    }
+}
+
+void p2p_append(struct p2p *p2p, struct p2p_operation *operation)
+{
+    struct p2p_end *end = operation->end;
+    operation->message.head.sequence = end->sequence++;
+    if (end->first) {
+        end->last->next = operation;
+    } else {
+        end->first = operation;
+        make_busy(p2p, end);
+    }
+    end->last = operation;
+}
+
+/* Puts an operation before the others of its end, none of which has begun. */
+static void prepend(struct p2p *p2p, struct p2p_operation *operation)
+{
+    struct p2p_end *end = operation->end;
+    if (!end->first) {
+        operation->next = NULL;
+        p2p_append(p2p, operation);
+        return;
+    }
+    operation->message.head.sequence = end->first->message.head.sequence;
+    for (struct p2p_operation *later = end->first; later; later = later->next) {
+        later->message.head.sequence++;
+    }
+    end->sequence++;
+    operation->next = end->first;
+    end->first = operation;
+}
+
+struct p2p_operation *p2p_pop(struct p2p *p2p, struct p2p_end *end)
+{
+    struct p2p_operation *operation = end->first;
+    end->first = operation->next;
+    if (!end->first) {
+        make_idle(p2p, end);
+    }
+    return operation;
+}
+
+void p2p_withdraw(struct p2p *p2p, struct p2p_operation *operation)
+{
+    struct p2p_end *end = operation->end;
+    struct p2p_operation *before = NULL;
+    for (struct p2p_operation *other = end->first; other != operation; other = other->next) {
+        before = other;
+    }
+    for (struct p2p_operation *later = operation->next; later; later = later->next) {
+        later->message.head.sequence--;
+    }
+    end->sequence--;
+    if (!before) {
+        (void)p2p_pop(p2p, end);
+        return;
+    }
+    before->next = operation->next;
+    if (end->last == operation) {
+        end->last = before;
+    }
+}
+
+/* Receives from any rank ------------------------------------------------------------------------------- */
+
+/*
+ * They are open until a message has come that fits; then they are bound to the end of its source, and are ordinary
+ * receives. A message goes to the receive that was posted first, so an open one comes before those that were posted
+ * later on the end.
+ */
+
+void p2p_add_open(struct p2p *p2p, struct p2p_operation *operation)
+{
+    struct p2p_operation **link = &p2p->open;
+    while (*link) {
+        link = &(*link)->next;
+    }
+    *link = operation;
+}
+
+void p2p_take_off_open(struct p2p *p2p, struct p2p_operation *operation)
+{
+    struct p2p_operation **link = &p2p->open;
+    while (*link != operation) {
+        link = &(*link)->next;
+    }
+    *link = operation->next;
+    operation->next = NULL;
+}
+
+struct p2p_operation *p2p_find_open(const struct p2p *p2p, int tag)
+{
+    struct p2p_operation *operation = p2p->open;
+    while (operation && operation->tag != tag) {
+        operation = operation->next;
+    }
+    return operation;
+}
+
+bool p2p_bind_open(struct p2p *p2p, struct p2p_end *end)
+{
+    if (end->direction != SHOAL_RECV || end->failure != SHOAL_OK) {
+        return false;
+    }
+    struct p2p_operation *operation = p2p_find_open(p2p, end->tag);
+    const struct p2p_operation *first = end->first;
+    if (!operation || (first && (first->message.has_head || first->number < operation->number)) ||
+        !p2p_operations_of(end)->can_take(end->stream)) {
+        return false;
+    }
+    p2p_take_off_open(p2p, operation);
+    operation->end = end;
+    prepend(p2p, operation);
+    return true;
+}
