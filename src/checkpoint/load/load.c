@@ -27,7 +27,7 @@
 #include "base/mem.h"
 #include "base/struct_size.h"
 #include "base/try.h"
-#include "checkpoint/ranks/agree.h"
+#include "comm/agree/agree.h"
 #include "checkpoint/index/directory.h"
 #include "checkpoint/io/file.h"
 #include "checkpoint/index/index.h"

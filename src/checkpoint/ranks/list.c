@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "checkpoint/ranks/agree.h"
+#include "comm/agree/agree.h"
 #include "checkpoint/safetensors/header.h"
 #include "tensor/layout.h"
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "checkpoint/ranks/agree.h"
+#include "comm/agree/agree.h"
 #include "checkpoint/io/box.h"
 #include "checkpoint/save/writer.h"
 #include "kernel/kernel.h"

@@ -18,7 +18,7 @@
 #include "base/struct_size.h"
 #include "base/trace.h"
 #include "base/try.h"
-#include "checkpoint/ranks/agree.h"
+#include "comm/agree/agree.h"
 #include "checkpoint/index/damage.h"
 #include "checkpoint/io/box.h"
 #include "checkpoint/io/path.h"

@@ -21,7 +21,7 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "base/wait.h"
-#include "checkpoint/ranks/agree.h"
+#include "comm/agree/agree.h"
 #include "checkpoint/save/save.h"
 #include "comm/lane/handles.h"
 #include "comm/group/owned.h"

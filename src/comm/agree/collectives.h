@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* The collectives of an agreement. */
+#ifndef COMM_AGREE_COLLECTIVES_H
+#define COMM_AGREE_COLLECTIVES_H
+
+#include "comm/agree/agree.h"
+
+/* Each number becomes the smallest of all ranks. */
+shoal_status agree_find_least(const struct agreement *agreement, int64_t *numbers, size_t n_numbers);
+/* Gives all ranks the bytes of one. */
+shoal_status agree_send(const struct agreement *agreement, void *data, size_t bytes, int rank);
+
+#endif
