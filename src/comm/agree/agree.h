@@ -6,6 +6,7 @@
  *   outcome.c   An all_reduce finds the rank whose failure all ranks report; if there is one, it broadcasts its text.
  *   same.c      The first rank broadcasts its bytes, and each rank compares them with its own. An all_reduce finds the
  *               first rank that differs.
+ *   records.c   An all_gather gives all ranks the records of all, so that each finds any difference without the others.
  *   send.c      Bytes of one rank for all, or of all ranks, for which each rank needs memory.
  *
  * The first two allocate no memory, which could be missing on one rank only. A dead peer or a missed deadline is an
@@ -27,12 +28,15 @@ struct collective; /* transport/collective.h */
 /* Who agrees, and by which collectives. */
 struct agreement {
     shoal_group *group;
-    int rank;          /* this rank's number among those that agree, from 0 */
+    int rank; /* this rank's number among those that agree, from 0 */
+    int n_ranks;
     int world_rank;    /* this rank's number for texts */
     const char *phase; /* what ranks are doing: compared along with outcomes, and begins texts; NULL: none */
-    /* Runs a collective: an all_reduce of minima, or a broadcast. NULL: `group` does. */
+    /* Runs a collective: an all_reduce of minima, a broadcast, or an all_gather of bytes. NULL: `group` does. */
     shoal_status (*run)(const void *context, struct collective *call);
     const void *context;
+    /* Collective: tells the other ranks whether this one has memory for their records (agree_gather). */
+    shoal_status (*confirm)(const struct agreement *agreement, bool has_memory);
 };
 
 /* Among the ranks of a group. */
@@ -106,6 +110,46 @@ shoal_status agree_on(shoal_group *group, const char *what, const void *data, si
  * rank's bytes differ from the first rank's, or AGREE_SAME. Others do not know it: agree_find_first tells them.
  */
 shoal_status agree_compare(const struct agreement *agreement, const void *data, size_t bytes, size_t *at_out);
+
+/* Records ---------------------------------------------------------------------------------------------- */
+
+/* Memory of the caller, or none. */
+struct agree_room {
+    void *data;
+    size_t bytes;
+};
+
+/* What all ranks have given, in their order. */
+struct agree_records {
+    void *all;
+    int n_ranks;
+    size_t bytes;    /* of each record */
+    void *allocated; /* NULL: they lie in a room of the caller */
+};
+
+/*
+ * Collective. Gathers a record of every rank, of the same number of bytes on all. Where the room is too small, memory
+ * is allocated: agreement->confirm is called first, and fails on all ranks if one has none. Call agree_free_records
+ * also after a failure.
+ */
+shoal_status agree_gather(const struct agreement *agreement, const void *mine, size_t bytes,
+                          struct agree_room room, struct agree_records *records_out);
+void agree_free_records(struct agree_records *records);
+const void *agree_record(const struct agree_records *records, int rank);
+
+enum agree_search {
+    AGREE_BY_RANK,  /* the first rank that differs from this one, and its first number that does */
+    AGREE_BY_NUMBER /* the first number that differs on any rank: the same on all ranks */
+};
+
+struct agree_difference {
+    int rank; /* -1: none */
+    size_t number;
+};
+
+/* Local. Compares numbers of 64 bits of all ranks with this rank's: those from `begin` on, and before `end`. */
+struct agree_difference agree_find_difference(const struct agree_records *records, const void *mine,
+                                              enum agree_search search, size_t begin, size_t end);
 
 /* Sending ---------------------------------------------------------------------------------------------- */
 

@@ -24,3 +24,9 @@ shoal_status agree_send(const struct agreement *agreement, void *data, size_t by
         .kind = COLLECTIVE_BROADCAST, .dtype = SHOAL_U8, .root = rank, .single = {data, data, bytes}};
     return run(agreement, &call);
 }
+
+shoal_status agree_gather_into(const struct agreement *agreement, const void *mine, size_t bytes, void *all)
+{
+    struct collective call = {.kind = COLLECTIVE_ALL_GATHER, .dtype = SHOAL_U8, .single = {mine, all, bytes}};
+    return run(agreement, &call);
+}

@@ -19,8 +19,10 @@
 struct agreement agreement_on(shoal_group *group)
 {
     int rank = shoal_group_rank(group);
-    return (struct agreement){
-        .group = group, .rank = rank, .world_rank = shoal_group_world_rank(group, rank)};
+    return (struct agreement){.group = group,
+                              .rank = rank,
+                              .n_ranks = shoal_group_n_ranks(group),
+                              .world_rank = shoal_group_world_rank(group, rank)};
 }
 
 /* The first rank ------------------------------------------------------------------------------------------ */

@@ -6,10 +6,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/mem.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "comm/call/collectives.h"
+#include "comm/agree/agree.h"
 #include "comm/lane/handles.h"
 #include "parallel/ddp/block.h"
 
@@ -94,68 +93,56 @@ static shoal_status fail_field(enum card_field field, int64_t mine, int64_t thei
                      here, there, rank);
 }
 
-static shoal_status compare_cards(const int64_t *cards, const int64_t *mine, int n_ranks)
+static shoal_status compare_cards(const struct agree_records *cards, const int64_t *mine)
 {
-    for (int r = 0; r < n_ranks; r++) {
-        const int64_t *card = &cards[r * CARD_FIELDS];
+    for (int r = 0; r < cards->n_ranks; r++) {
+        const int64_t *card = agree_record(cards, r);
         if (card[CARD_STATUS] != SHOAL_OK) {
             return error_set((shoal_status)card[CARD_STATUS], "rank %d failed: %s", r,
                              shoal_status_name((shoal_status)card[CARD_STATUS]));
         }
     }
-    for (int r = 0; r < n_ranks; r++) {
-        for (int k = CARD_TENSORS; k < CARD_PLACES; k++) {
-            if (cards[r * CARD_FIELDS + k] != mine[k]) {
-                return fail_field((enum card_field)k, mine[k], cards[r * CARD_FIELDS + k], r);
-            }
-        }
+    struct agree_difference other =
+        agree_find_difference(cards, mine, AGREE_BY_RANK, CARD_TENSORS, CARD_PLACES);
+    if (other.rank < 0) {
+        return SHOAL_OK;
     }
-    return SHOAL_OK;
+    const int64_t *theirs = agree_record(cards, other.rank);
+    return fail_field((enum card_field)other.number, mine[other.number], theirs[other.number], other.rank);
 }
 
-static shoal_status compare_places(const int64_t *cards, const int64_t *mine, int n_ranks)
+static shoal_status compare_places(const struct agree_records *cards, const int64_t *mine)
 {
-    for (int r = 0; r < n_ranks; r++) {
-        if (cards[r * CARD_FIELDS + CARD_PLACES] != mine[CARD_PLACES]) {
-            return error_set(SHOAL_ERR_MISMATCH, "this rank and rank %d differ in which parameters are tied",
-                             r);
-        }
-        if (cards[r * CARD_FIELDS + CARD_BUFFERS] != mine[CARD_BUFFERS]) {
-            return error_set(SHOAL_ERR_MISMATCH, "this rank and rank %d differ in their buffers", r);
-        }
-    }
-    return SHOAL_OK;
+    struct agree_difference other =
+        agree_find_difference(cards, mine, AGREE_BY_RANK, CARD_PLACES, CARD_FIELDS);
+    return other.rank < 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_MISMATCH, "this rank and rank %d differ in %s", other.rank,
+                           other.number == CARD_PLACES ? "which parameters are tied" : "their buffers");
 }
 
 shoal_status ddp_confirm(shoal_group *lane, shoal_status mine)
 {
-    char text[ERROR_TEXT_BYTES];
-    int64_t number = mine;
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    shoal_status status = shoal_group_all_reduce(lane, &number, &number, 1, SHOAL_I64, SHOAL_MIN);
-    if (mine != SHOAL_OK) {
-        return error_set(mine, "%s", text);
-    }
-    TRY(status);
-    return number == SHOAL_OK ? SHOAL_OK
-                              : error_set((shoal_status)number, "another rank failed: %s",
-                                          shoal_status_name((shoal_status)number));
+    const struct agreement agreement = agreement_on(lane);
+    struct agree_failure failure;
+    TRY(agree_outcome(&agreement, AGREE_STATUS_ONLY, mine, &failure));
+    return failure.status == SHOAL_OK
+               ? SHOAL_OK
+               : error_set(failure.status, "another rank failed: %s", shoal_status_name(failure.status));
 }
 
-/* Gathers `count` numbers of each rank; the caller frees them. If a rank has no memory for them, all ranks fail. */
-static shoal_status gather(shoal_group *lane, const void *mine, size_t count, void *all_out)
+static shoal_status confirm_memory(const struct agreement *agreement, bool has_memory)
 {
-    void *all = mem_alloc_zeroed((size_t)shoal_group_n_ranks(lane), count * sizeof(uint64_t));
-    shoal_status status = ddp_confirm(lane, all ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
-    if (status == SHOAL_OK) {
-        status = shoal_group_all_gather(lane, mine, all, count, SHOAL_U64);
-    }
-    if (status != SHOAL_OK) {
-        mem_free(all);
-        return status;
-    }
-    *(void **)all_out = all;
-    return SHOAL_OK;
+    return ddp_confirm(agreement->group, has_memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
+}
+
+/* Gathers `count` numbers of each rank. If a rank has no memory for them, all ranks fail. */
+static shoal_status gather(shoal_group *lane, const void *mine, size_t count, struct agree_records *all_out)
+{
+    struct agreement agreement = agreement_on(lane);
+    agreement.confirm = confirm_memory;
+    return agree_gather(&agreement, mine, count * sizeof(uint64_t), (struct agree_room){.data = NULL},
+                        all_out);
 }
 
 /* The tensors are alike, but not all that are new on one rank are new on the other: "w" here, "layer.w" there. */
@@ -190,42 +177,45 @@ static shoal_status compare_with(const struct ddp_tensors *list, const uint64_t 
 
 static shoal_status compare_hashes(shoal_group *lane, const struct ddp_tensors *list)
 {
-    uint64_t *all;
-    shoal_status status = SHOAL_OK;
-    TRY(gather(lane, list->hashes, list->n_tensors, &all));
-    for (int r = 0; r < shoal_group_n_ranks(lane) && status == SHOAL_OK; r++) {
-        status = compare_with(list, all + (size_t)r * list->n_tensors, r);
+    struct agree_records all;
+    shoal_status status = gather(lane, list->hashes, list->n_tensors, &all);
+    for (int r = 0; r < all.n_ranks && status == SHOAL_OK; r++) {
+        status = compare_with(list, agree_record(&all, r), r);
     }
-    mem_free(all);
+    agree_free_records(&all);
     return status;
+}
+
+/* Called when all cards are there. */
+static shoal_status compare(struct ddp_collector *collector, shoal_group *lane, const int64_t *card,
+                            const struct agree_records *cards)
+{
+    struct ddp *ddp = collector->ddp;
+    bool has_peers = group_has_peers(lane);
+    const int64_t *first = has_peers ? agree_record(cards, 0) : card;
+    ddp->lane.number = (int)first[CARD_NUMBER];
+    ddp->lane.generation = (int)first[CARD_GENERATION];
+    ddp->buckets.block_number = (uint32_t)first[CARD_BLOCK];
+    if (!has_peers) {
+        return SHOAL_OK;
+    }
+    TRY(compare_cards(cards, card));
+    TRY(compare_hashes(lane, &collector->list));
+    return compare_places(cards, card);
 }
 
 /* A rank on which collecting failed takes part, too, so that the others are told. */
 shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal_status mine)
 {
-    struct ddp *ddp = collector->ddp;
     char text[ERROR_TEXT_BYTES];
     int64_t card[CARD_FIELDS];
-    int64_t *cards;
+    struct agree_records cards;
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     write_card(collector, mine, card);
     shoal_status status = gather(lane, card, CARD_FIELDS, &cards);
-    if (mine != SHOAL_OK || status != SHOAL_OK) {
-        if (status == SHOAL_OK) {
-            mem_free(cards);
-        }
-        return mine != SHOAL_OK ? error_set(mine, "%s", text) : status;
+    if (mine == SHOAL_OK && status == SHOAL_OK) {
+        status = compare(collector, lane, card, &cards);
     }
-    bool has_peers = group_has_peers(lane);
-    const int64_t *first = has_peers ? cards : card;
-    ddp->lane.number = (int)first[CARD_NUMBER];
-    ddp->lane.generation = (int)first[CARD_GENERATION];
-    ddp->buckets.block_number = (uint32_t)first[CARD_BLOCK];
-    if (has_peers) {
-        status = compare_cards(cards, card, shoal_group_n_ranks(lane));
-        status = status == SHOAL_OK ? compare_hashes(lane, &collector->list) : status;
-        status = status == SHOAL_OK ? compare_places(cards, card, shoal_group_n_ranks(lane)) : status;
-    }
-    mem_free(cards);
-    return status;
+    agree_free_records(&cards);
+    return mine == SHOAL_OK ? status : error_set(mine, "%s", text);
 }

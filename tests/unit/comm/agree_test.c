@@ -314,6 +314,51 @@ TEST_RANKS(bytes_of_all_ranks, 3)
     CHECK_OK(shoal_world_close(world));
 }
 
+static shoal_status confirm_memory(const struct agreement *agreement, bool has_memory)
+{
+    return agree(agreement->group, "memory for records", has_memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
+}
+
+/* Rank 1 differs in numbers 2 and 3, rank 2 in number 1: what comes first is a matter of the search. */
+TEST_RANKS(records_of_all_ranks, 3)
+{
+    uint64_t room[3][4];
+    shoal_world *world;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    struct agreement agreement = agreement_on(group);
+    agreement.confirm = confirm_memory;
+    const uint64_t mine[4] = {7, self->rank == 2, self->rank == 1, self->rank == 1};
+    for (int i = 0; i < 3; i++) { /* a room of the right size, of one byte less, and none */
+        struct agree_records records;
+        uint64_t sequence = shoal_group_sequence(group);
+        struct agree_room own = {i == 2 ? NULL : room, i == 2 ? 0 : sizeof room - (i == 1)};
+        REQUIRE_OK(agree_gather(&agreement, mine, sizeof mine, own, &records));
+        CHECK_INT(shoal_group_sequence(group), sequence + (i == 0 ? 1 : 2));
+        CHECK(i == 0 ? records.all == room : records.all != room);
+        for (int rank = 0; rank < 3; rank++) {
+            const uint64_t *theirs = agree_record(&records, rank);
+            CHECK(theirs[0] == 7 && theirs[1] == (rank == 2) && theirs[3] == (rank == 1));
+        }
+        struct agree_difference other = agree_find_difference(&records, mine, AGREE_BY_RANK, 0, 4);
+        CHECK_INT(other.rank, self->rank == 0 ? 1 : 0);
+        CHECK_INT(other.number, self->rank == 2 ? 1 : 2);
+        other = agree_find_difference(&records, mine, AGREE_BY_NUMBER, 0, 4);
+        CHECK_INT(other.rank, self->rank == 2 ? 0 : 2);
+        CHECK_INT(other.number, 1);
+        other = agree_find_difference(&records, mine, AGREE_BY_NUMBER, 3, 4);
+        CHECK_INT(other.rank, self->rank == 1 ? 0 : 1);
+        CHECK_INT(other.number, 3);
+        CHECK_INT(agree_find_difference(&records, mine, AGREE_BY_RANK, 0, 1).rank, -1);
+        CHECK_INT(agree_find_difference(&records, mine, AGREE_BY_NUMBER, 4, 4).rank, -1);
+        agree_free_records(&records);
+        REQUIRE_OK(agree_gather(&agreement, NULL, 0, own, &records)); /* nothing */
+        CHECK_INT(agree_find_difference(&records, NULL, AGREE_BY_RANK, 0, 0).rank, -1);
+        agree_free_records(&records);
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
 static shoal_status receive(shoal_group *group)
 {
     void *data = NULL;
@@ -335,16 +380,26 @@ static shoal_status collect(shoal_group *group)
     return status;
 }
 
+static shoal_status gather(shoal_group *group)
+{
+    struct agreement agreement = agreement_on(group);
+    struct agree_records records;
+    agreement.confirm = confirm_memory;
+    shoal_status status = agree_gather(&agreement, "hello", 6, (struct agree_room){.data = NULL}, &records);
+    agree_free_records(&records);
+    return status;
+}
+
 /* Each allocation of one rank fails: all ranks are told, and none waits. Threads share the allocator. */
 TEST_PROCESSES(one_rank_has_no_memory, 3)
 {
-    static shoal_status (*const calls[])(shoal_group * group) = {receive, collect};
-    static const int n_allocations[] = {1, 3};
+    static shoal_status (*const calls[])(shoal_group * group) = {receive, collect, gather};
+    static const int n_allocations[] = {1, 3, 1};
     shoal_world *world;
     shoal_group *group = open_group(self, &world);
     REQUIRE(group);
     CHECK_OK(shoal_group_barrier(group));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         for (int k = 1; k <= n_allocations[i] + 1; k++) {
             test_fail_allocation(self->rank == 1 ? (size_t)k : 0, false);
             shoal_status status = calls[i](group);
