@@ -153,6 +153,9 @@ struct agree_difference agree_find_difference(const struct agree_records *record
 
 /* Sending ---------------------------------------------------------------------------------------------- */
 
+/* Collective. Gives all ranks the bytes of one; all know how many there are. */
+shoal_status agree_send(const struct agreement *agreement, void *data, size_t bytes, int rank);
+
 /* Collective. Gives all ranks the bytes of the group's first rank; `data` of other ranks is ignored. *data_out is freed
    with mem_free. */
 shoal_status agree_receive(shoal_group *group, const void *data, size_t bytes, void **data_out,

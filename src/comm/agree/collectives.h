@@ -7,8 +7,6 @@
 
 /* Each number becomes the smallest of all ranks. */
 shoal_status agree_find_least(const struct agreement *agreement, int64_t *numbers, size_t n_numbers);
-/* Gives all ranks the bytes of one. */
-shoal_status agree_send(const struct agreement *agreement, void *data, size_t bytes, int rank);
 /* Gives all ranks the bytes of all. */
 shoal_status agree_gather_into(const struct agreement *agreement, const void *mine, size_t bytes, void *all);
 

@@ -9,7 +9,6 @@
 
 #include "base/try.h"
 #include "comm/agree/agree.h"
-#include "comm/agree/collectives.h"
 
 /* The longest quote of a string in an error. */
 #define STRING_BYTES 160

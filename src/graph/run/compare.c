@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Compares plans. Each rank writes a text with one line for each thing that must be equal on all members of the group.
- * The first rank sends its text to all, piece by piece, and each rank finds the first of its lines that differs. All
- * ranks report the lowest such line of all: what the first rank has there, and what the rank that differs has.
+ * Each rank finds the first of its lines that differs from the first rank's (comm/agree). All ranks report the lowest
+ * such line of all: what the first rank has there, and what the rank that differs has.
  */
 #include "graph/run/compare.h"
 
@@ -14,14 +14,13 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/agree/agree.h"
 #include "comm/call/collectives.h"
 #include "comm/lane/handles.h"
 #include "graph/ir/captured.h"
 #include "graph/text/excerpt.h"
 #include "op/op.h"
 #include "shoal/group.h"
-
-#define PIECE_BYTES 4096
 
 /* The text ---------------------------------------------------------------------------------------------- */
 
@@ -120,8 +119,9 @@ static struct lines write_plan(const struct compared_group *compared, const stru
 /* Runs a collective of the comparison. If it fails on this rank, the group is poisoned, so that the other members do
    not wait for it. Except for SHOAL_ERR_STATE and SHOAL_ERR_INVALID: then the call is not allowed here (in a callback,
    for example), and fails on all ranks alike. */
-static shoal_status exchange(const struct compared_group *compared, struct collective *call)
+static shoal_status exchange(const void *context, struct collective *call)
 {
+    const struct compared_group *compared = context;
     const struct purpose purpose = {
         .id = PURPOSE_PLAN_COMPARE, .root = compared->number, .words = compared->name};
     call->purpose = &purpose;
@@ -140,73 +140,24 @@ static shoal_status exchange(const struct compared_group *compared, struct colle
     return status;
 }
 
-static shoal_status send_from(const struct compared_group *compared, void *data, size_t bytes, int root)
+static struct agreement agreement_of(const struct compared_group *compared)
 {
-    struct collective call = {
-        .kind = COLLECTIVE_BROADCAST, .dtype = SHOAL_U8, .root = root, .single = {data, data, bytes}};
-    return exchange(compared, &call);
-}
-
-static shoal_status find_least(const struct compared_group *compared, int64_t *number)
-{
-    struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
-                              .dtype = SHOAL_I64,
-                              .reduce = SHOAL_MIN,
-                              .single = {number, number, 1}};
-    return exchange(compared, &call);
-}
-
-/* A rank's result as one number, of which the smallest counts: codes of failures are below those of lines that differ;
-   INT64_MAX means success. */
-#define RANKS_LIMIT ((int64_t)1 << 20)
-#define FAILURE_BASE (-((int64_t)1 << 40))
-
-static int64_t code_failure(int rank, shoal_status status)
-{
-    return FAILURE_BASE + (int64_t)rank * 256 - (int64_t)status;
-}
-
-static int rank_of_failure(int64_t code)
-{
-    return (int)((code - FAILURE_BASE) / 256);
-}
-
-/* Called by members that have no failure of their own: receives the text of the one that failed. */
-static shoal_status fail_of_other(const struct compared_group *compared, int64_t code)
-{
-    char text[ERROR_TEXT_BYTES] = "";
-    int rank = rank_of_failure(code);
-    shoal_status status = (shoal_status)(-((code - FAILURE_BASE) % 256));
-    TRY(send_from(compared, text, sizeof text, rank));
-    text[sizeof text - 1] = '\0';
-    return error_set(status, "rank %d of group @%.64s could not make its plan: %s: %s",
-                     shoal_group_world_rank(compared->group, rank), compared->name, shoal_status_name(status),
-                     text);
-}
-
-/* Tells the others that this rank has failed, and keeps its own error text. */
-static shoal_status keep_text(const struct compared_group *compared, shoal_status mine)
-{
-    char text[ERROR_TEXT_BYTES] = "";
-    char sent[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    memcpy(sent, text, sizeof sent);
-    int64_t code = code_failure(shoal_group_rank(compared->group), mine);
-    /* If telling the others fails, that error is dropped: the first one matters more. */
-    if (find_least(compared, &code) == SHOAL_OK) {
-        (void)send_from(compared, sent, sizeof sent, rank_of_failure(code));
-    }
-    return error_set(mine, "%s", text);
+    struct agreement agreement = agreement_on(compared->group);
+    agreement.run = exchange;
+    agreement.context = compared;
+    return agreement;
 }
 
 shoal_status compare_outcomes(const struct compared_group *compared, shoal_status mine)
 {
-    if (mine != SHOAL_OK) {
-        return keep_text(compared, mine);
-    }
-    int64_t code = INT64_MAX;
-    TRY(find_least(compared, &code));
-    return code == INT64_MAX ? SHOAL_OK : fail_of_other(compared, code);
+    const struct agreement agreement = agreement_of(compared);
+    struct agree_failure failure;
+    TRY(agree_outcome(&agreement, AGREE_FIRST_RANK, mine, &failure));
+    return failure.status == SHOAL_OK
+               ? SHOAL_OK
+               : error_set(failure.status, "rank %d of group @%.64s could not make its plan: %s: %s",
+                           failure.world_rank, compared->name, shoal_status_name(failure.status),
+                           failure.text);
 }
 
 static shoal_status find_most(const struct compared_group *compared, int64_t *numbers, size_t count)
@@ -230,26 +181,21 @@ shoal_status compare_needs(const struct compared_group *compared, struct plan_gr
 
 /* Comparing ---------------------------------------------------------------------------------------------- */
 
-/* Reads the first rank's text, and compares it with this rank's. */
-struct reading {
-    const char *own;
-    size_t own_bytes;
-    size_t at;     /* bytes read */
-    int64_t line;  /* of the first difference, or of the next byte; from 0 */
+/* A place in a text. */
+struct place {
+    int64_t line;  /* from 0 */
     size_t column; /* in that line, in bytes */
-    bool is_other; /* the texts differ */
 };
 
-static void read_byte(struct reading *reading, char byte)
+static struct place find_place(const struct lines *lines, size_t at)
 {
-    if (reading->at >= reading->own_bytes || reading->own[reading->at] != byte) {
-        reading->is_other = true;
+    struct place place = {0};
+    for (size_t i = 0; lines->text && i < at; i++) {
+        bool is_end = lines->text[i] == '\n';
+        place.line += is_end;
+        place.column = is_end ? 0 : place.column + 1;
     }
-    reading->at++;
-    if (!reading->is_other) {
-        reading->line += byte == '\n';
-        reading->column = byte == '\n' ? 0 : reading->column + 1;
-    }
+    return place;
 }
 
 /* Writes an excerpt of a line of this rank's text; "" if there is no such line. */
@@ -264,39 +210,17 @@ static void copy_line(const struct lines *lines, int64_t line, size_t column, ch
     excerpt_write(text_out, at, bytes, column);
 }
 
-/* Reads the first rank's text. *line_out: the first line in which this rank's text differs; INT64_MAX: none. */
-static shoal_status read_first(const struct compared_group *compared, const struct lines *lines,
-                               uint64_t first_bytes, struct reading *reading, int64_t *line_out)
-{
-    bool is_first = shoal_group_rank(compared->group) == 0;
-    char piece[PIECE_BYTES];
-    for (uint64_t at = 0; at < first_bytes; at += PIECE_BYTES) {
-        size_t bytes = first_bytes - at < PIECE_BYTES ? (size_t)(first_bytes - at) : PIECE_BYTES;
-        if (is_first) {
-            memcpy(piece, lines->text + at, bytes);
-        }
-        TRY(send_from(compared, piece, bytes, 0));
-        for (size_t i = 0; i < bytes; i++) {
-            read_byte(reading, piece[i]);
-        }
-    }
-    bool is_longer = lines->bytes > first_bytes; /* it has all lines of the first, and more */
-    *line_out = reading->is_other || is_longer ? reading->line : INT64_MAX;
-    return SHOAL_OK;
-}
-
 /* The first rank and the one that differs send an excerpt of their lines around the difference; all ranks fail. */
 static shoal_status fail_different(const struct compared_group *compared, const struct lines *lines,
-                                   const struct reading *reading, int64_t code)
+                                   size_t own_column, const struct agree_first *other)
 {
-    int rank = (int)(code % RANKS_LIMIT);
-    int self = shoal_group_rank(compared->group);
-    uint64_t column = reading->column;
+    const struct agreement agreement = agreement_of(compared);
+    uint64_t column = own_column;
     char texts[2][EXCERPT_BYTES] = {"", ""};
-    TRY(send_from(compared, &column, sizeof column, rank));
-    copy_line(lines, code / RANKS_LIMIT, (size_t)column, texts[self == rank ? 1 : 0]);
-    TRY(send_from(compared, texts[0], EXCERPT_BYTES, 0));
-    TRY(send_from(compared, texts[1], EXCERPT_BYTES, rank));
+    TRY(agree_send(&agreement, &column, sizeof column, other->rank));
+    copy_line(lines, other->key, (size_t)column, texts[agreement.rank == other->rank ? 1 : 0]);
+    TRY(agree_send(&agreement, texts[0], EXCERPT_BYTES, 0));
+    TRY(agree_send(&agreement, texts[1], EXCERPT_BYTES, other->rank));
     for (int i = 0; i < 2; i++) {
         texts[i][EXCERPT_BYTES - 1] = '\0';
         if (texts[i][0] == '\0') {
@@ -306,20 +230,18 @@ static shoal_status fail_different(const struct compared_group *compared, const 
     return error_set(SHOAL_ERR_MISMATCH,
                      "plans differ on group @%.64s: rank %d has \"%s\", rank %d has \"%s\"", compared->name,
                      shoal_group_world_rank(compared->group, 0), texts[0],
-                     shoal_group_world_rank(compared->group, rank), texts[1]);
+                     shoal_group_world_rank(compared->group, other->rank), texts[1]);
 }
 
 static shoal_status compare_lines(const struct compared_group *compared, const struct lines *lines)
 {
-    struct reading reading = {.own = lines->text, .own_bytes = lines->bytes};
-    uint64_t first_bytes = lines->bytes;
-    int64_t line = INT64_MAX;
-    TRY(send_from(compared, &first_bytes, sizeof first_bytes, 0));
-    TRY(read_first(compared, lines, first_bytes, &reading, &line));
-    int64_t code =
-        line == INT64_MAX ? INT64_MAX : line * RANKS_LIMIT + (int64_t)shoal_group_rank(compared->group);
-    TRY(find_least(compared, &code));
-    return code == INT64_MAX ? SHOAL_OK : fail_different(compared, lines, &reading, code);
+    const struct agreement agreement = agreement_of(compared);
+    size_t at;
+    struct agree_first other;
+    TRY(agree_compare(&agreement, lines->text, lines->bytes, &at));
+    struct place place = find_place(lines, at == AGREE_SAME ? 0 : at);
+    TRY(agree_find_first(&agreement, at == AGREE_SAME ? AGREE_NO_KEY : place.line, &other));
+    return other.rank < 0 ? SHOAL_OK : fail_different(compared, lines, place.column, &other);
 }
 
 shoal_status compare_plans(const struct compared_group *compared, const struct shoal_plan *plan,
