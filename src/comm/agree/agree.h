@@ -35,7 +35,8 @@ struct agreement {
     /* Runs a collective: an all_reduce of minima, a broadcast, or an all_gather of bytes. NULL: `group` does. */
     shoal_status (*run)(const void *context, struct collective *call);
     const void *context;
-    /* Collective: tells the other ranks whether this one has memory for their records (agree_gather). */
+    /* Collective: tells the other ranks whether this one has memory for their records (agree_gather). NULL: it does not
+       tell them, and they wait for it until their deadline. */
     shoal_status (*confirm)(const struct agreement *agreement, bool has_memory);
 };
 

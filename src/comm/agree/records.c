@@ -13,7 +13,9 @@ shoal_status agree_gather(const struct agreement *agreement, const void *mine, s
     if (!room.data || bytes > room.bytes / n_ranks) {
         records_out->allocated = mem_alloc_zeroed(n_ranks, bytes);
         records_out->all = records_out->allocated;
-        TRY(agreement->confirm(agreement, records_out->all != NULL));
+        bool has_memory = records_out->all != NULL;
+        shoal_status own = has_memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+        TRY(agreement->confirm ? agreement->confirm(agreement, has_memory) : own);
     }
     return agree_gather_into(agreement, mine, bytes, records_out->all);
 }

@@ -18,6 +18,7 @@
 #include "base/options.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "comm/agree/agree.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/param.h"
@@ -68,52 +69,25 @@ static uint64_t number_of_unit(const struct fsdp_unit *unit)
 
 /* Exchanging --------------------------------------------------------------------------------------------- */
 
-/* The n numbers of every rank, and where they differ. */
-struct numbers {
-    shoal_group *group;
-    uint64_t *all;
-    size_t n;
-    int rank;     /* the first rank of the group whose numbers differ from this rank's; -1: none */
-    size_t which; /* the first number that differs on any rank: the same for all ranks */
-};
-
-static void find_difference(struct numbers *numbers, const uint64_t *mine)
+/* Exchanges n numbers of every rank, and finds the first that differs on any rank. Call agree_free_records also after a
+   failure. */
+static shoal_status exchange(shoal_group *group, const uint64_t *mine, size_t n,
+                             struct agree_records *all_out, struct agree_difference *other_out)
 {
-    int n_ranks = shoal_group_n_ranks(numbers->group);
-    numbers->rank = -1;
-    for (size_t i = 0; i < numbers->n; i++) {
-        for (int rank = 0; rank < n_ranks; rank++) {
-            if (numbers->all[(size_t)rank * numbers->n + i] != mine[i]) {
-                numbers->rank = rank;
-                numbers->which = i;
-                return;
-            }
-        }
-    }
-}
-
-/* Call numbers_free also after a failure. */
-static shoal_status exchange(shoal_group *group, const uint64_t *mine, size_t n, struct numbers *numbers_out)
-{
-    *numbers_out = (struct numbers){.group = group, .n = n, .rank = -1};
-    numbers_out->all = mem_alloc_zeroed((size_t)shoal_group_n_ranks(group) * n, sizeof *numbers_out->all);
-    if (!numbers_out->all) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    TRY(shoal_group_all_gather(group, mine, numbers_out->all, n, SHOAL_U64));
-    find_difference(numbers_out, mine);
+    const struct agreement agreement = agreement_on(group);
+    *other_out = (struct agree_difference){.rank = -1};
+    TRY(agree_gather(&agreement, mine, n * sizeof mine[0], (struct agree_room){.data = NULL}, all_out));
+    *other_out = agree_find_difference(all_out, mine, AGREE_BY_NUMBER, 0, n);
     return SHOAL_OK;
 }
 
-static void numbers_free(struct numbers *numbers)
+static shoal_status find_difference(shoal_group *group, const uint64_t *mine, size_t n,
+                                    struct agree_difference *other_out)
 {
-    mem_free(numbers->all);
-    numbers->all = NULL;
-}
-
-static const uint64_t *numbers_of(const struct numbers *numbers, int rank)
-{
-    return numbers->all + (size_t)rank * numbers->n;
+    struct agree_records all;
+    shoal_status status = exchange(group, mine, n, &all, other_out);
+    agree_free_records(&all);
+    return status;
 }
 
 enum {
@@ -123,16 +97,15 @@ enum {
 /* Every rank sends a text of WORDS_BYTES. Gives the text of `rank`. */
 static shoal_status exchange_words(shoal_group *group, const char *mine, int rank, char *theirs_out)
 {
-    char *all = mem_alloc_zeroed((size_t)shoal_group_n_ranks(group), WORDS_BYTES);
-    if (!all) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    shoal_status status = shoal_group_all_gather(group, mine, all, WORDS_BYTES, SHOAL_U8);
+    const struct agreement agreement = agreement_on(group);
+    struct agree_records all;
+    shoal_status status =
+        agree_gather(&agreement, mine, WORDS_BYTES, (struct agree_room){.data = NULL}, &all);
     if (status == SHOAL_OK) {
-        memcpy(theirs_out, all + (size_t)rank * WORDS_BYTES, WORDS_BYTES);
+        memcpy(theirs_out, agree_record(&all, rank), WORDS_BYTES);
         theirs_out[WORDS_BYTES - 1] = 0;
     }
-    mem_free(all);
+    agree_free_records(&all);
     return status;
 }
 
@@ -230,28 +203,25 @@ static shoal_status report_part(shoal_group *group, const struct fsdp_unit *unit
 
 static shoal_status compare_parts(shoal_group *group, const struct fsdp_unit *unit, const uint64_t *parts)
 {
-    struct numbers numbers;
-    shoal_status status = exchange(group, parts, unit->n_params + 1, &numbers);
-    int rank = numbers.rank;
-    size_t which = numbers.which;
-    numbers_free(&numbers);
-    TRY(status);
+    struct agree_difference other;
+    TRY(find_difference(group, parts, unit->n_params + 1, &other));
     /* Some part should differ: the number of the unit is computed from the same values. */
-    return rank < 0 ? error_set(SHOAL_ERR_MISMATCH, "%s differs between ranks", unit->name)
-                    : report_part(group, unit, which, rank);
+    return other.rank < 0 ? error_set(SHOAL_ERR_MISMATCH, "%s differs between ranks", unit->name)
+                          : report_part(group, unit, other.number, other.rank);
 }
 
 static shoal_status compare_counts(shoal_group *group, const struct fsdp_unit *unit)
 {
-    struct numbers numbers;
+    struct agree_records counts;
+    struct agree_difference other;
     uint64_t n_params = unit->n_params;
-    shoal_status status = exchange(group, &n_params, 1, &numbers);
-    if (status == SHOAL_OK && numbers.rank >= 0) {
+    shoal_status status = exchange(group, &n_params, 1, &counts, &other);
+    if (other.rank >= 0) {
+        const uint64_t *theirs = agree_record(&counts, other.rank);
         status = error_set(SHOAL_ERR_MISMATCH, "%s: %zu parameters here, %zu on rank %d", unit->name,
-                           unit->n_params, (size_t)numbers_of(&numbers, numbers.rank)[0],
-                           shoal_group_world_rank(group, numbers.rank));
+                           unit->n_params, (size_t)theirs[0], shoal_group_world_rank(group, other.rank));
     }
-    numbers_free(&numbers);
+    agree_free_records(&counts);
     return status;
 }
 
@@ -274,7 +244,7 @@ static shoal_status report_unit(shoal_group *group, const struct fsdp_unit *unit
 
 static shoal_status compare_units(const struct fsdp_context *context, shoal_group *group)
 {
-    struct numbers numbers;
+    struct agree_difference other;
     uint64_t *mine = mem_alloc_zeroed(context->n_units, sizeof *mine);
     if (!mine) {
         return SHOAL_ERR_NO_MEMORY;
@@ -282,13 +252,10 @@ static shoal_status compare_units(const struct fsdp_context *context, shoal_grou
     for (size_t i = 0; i < context->n_units; i++) {
         mine[i] = number_of_unit(context->units[i]);
     }
-    shoal_status status = exchange(group, mine, context->n_units, &numbers);
-    int rank = numbers.rank;
-    size_t which = numbers.which;
-    numbers_free(&numbers);
+    shoal_status status = find_difference(group, mine, context->n_units, &other);
     mem_free(mine);
     TRY(status);
-    return rank < 0 ? SHOAL_OK : report_unit(group, context->units[which]);
+    return other.rank < 0 ? SHOAL_OK : report_unit(group, context->units[other.number]);
 }
 
 /* Exactly ------------------------------------------------------------------------------------------------ */
@@ -407,7 +374,8 @@ static shoal_status fail_values(const struct fsdp_context *context, size_t index
 
 static shoal_status compare_values(const struct fsdp_context *context)
 {
-    struct numbers numbers;
+    shoal_group *group = context->mesh.replicate;
+    struct agree_difference other;
     size_t n_params = 0;
     for (size_t i = 0; i < context->n_units; i++) {
         n_params += context->units[i]->n_params;
@@ -416,14 +384,11 @@ static shoal_status compare_values(const struct fsdp_context *context)
     if (!mine) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = exchange(context->mesh.replicate, mine, 2 * n_params, &numbers);
-    int rank = numbers.rank;
-    size_t which = numbers.which;
-    numbers_free(&numbers);
+    shoal_status status = find_difference(group, mine, 2 * n_params, &other);
     mem_free(mine);
     TRY(status);
-    return rank < 0 ? SHOAL_OK
-                    : fail_values(context, which / 2, shoal_group_world_rank(context->mesh.replicate, rank));
+    return other.rank < 0 ? SHOAL_OK
+                          : fail_values(context, other.number / 2, shoal_group_world_rank(group, other.rank));
 }
 
 /* All ------------------------------------------------------------------------------------------------------ */
@@ -438,10 +403,11 @@ enum {
     N_SAID
 };
 
-static int find_failed(const struct numbers *said)
+static int find_failed(const struct agree_records *said)
 {
-    for (int rank = 0; rank < shoal_group_n_ranks(said->group); rank++) {
-        if (numbers_of(said, rank)[SAID_FAILED]) {
+    for (int rank = 0; rank < said->n_ranks; rank++) {
+        const uint64_t *theirs = agree_record(said, rank);
+        if (theirs[SAID_FAILED]) {
             return rank;
         }
     }
@@ -464,19 +430,16 @@ static shoal_status report_failed(shoal_group *group, int rank, shoal_status fai
                      shoal_group_world_rank(group, rank), theirs);
 }
 
-static shoal_status compare_said(const struct numbers *said)
+static shoal_status fail_said(shoal_group *group, const struct agree_records *said, const uint64_t *here,
+                              int rank)
 {
-    if (said->rank < 0) {
-        return SHOAL_OK;
-    }
-    const uint64_t *here = numbers_of(said, shoal_group_rank(said->group));
-    const uint64_t *there = numbers_of(said, said->rank);
+    const uint64_t *there = agree_record(said, rank);
     return error_set(SHOAL_ERR_MISMATCH,
                      "there are %d units here, gathered %d ahead, %d reduced at once; on rank %d: %d units, "
                      "%d ahead, %d at once",
                      (int)here[SAID_UNITS], (int)here[SAID_AHEAD], (int)here[SAID_AT_ONCE],
-                     shoal_group_world_rank(said->group, said->rank), (int)there[SAID_UNITS],
-                     (int)there[SAID_AHEAD], (int)there[SAID_AT_ONCE]);
+                     shoal_group_world_rank(group, rank), (int)there[SAID_UNITS], (int)there[SAID_AHEAD],
+                     (int)there[SAID_AT_ONCE]);
 }
 
 static shoal_status agree_over(const struct fsdp_context *context, shoal_group *group, shoal_status failed)
@@ -485,17 +448,20 @@ static shoal_status agree_over(const struct fsdp_context *context, shoal_group *
                                    (uint64_t)context->config.forward_prefetch,
                                    (uint64_t)context->config.max_reduces};
     char text[ERROR_TEXT_BYTES] = "";
-    struct numbers said;
+    struct agree_records said;
+    struct agree_difference other;
     if (!group) {
         return failed;
     }
     if (failed != SHOAL_OK) {
         (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     }
-    shoal_status status = exchange(group, mine, N_SAID, &said);
+    shoal_status status = exchange(group, mine, N_SAID, &said, &other);
     int failed_rank = status == SHOAL_OK ? find_failed(&said) : -1;
-    status = status == SHOAL_OK && failed_rank < 0 ? compare_said(&said) : status;
-    numbers_free(&said);
+    if (failed_rank < 0 && other.rank >= 0) {
+        status = fail_said(group, &said, mine, other.rank);
+    }
+    agree_free_records(&said);
     if (failed_rank >= 0) {
         return report_failed(group, failed_rank, failed, text);
     }

@@ -7,12 +7,13 @@
 #include "parallel/fsdp/engine/step/transfer.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/agree/agree.h"
+#include "comm/call/collectives.h"
 #include "parallel/fsdp/engine/state/lanes.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "tensor/dtype.h"
@@ -283,6 +284,9 @@ shoal_status fsdp_array_gather_to(const struct fsdp_array *array, const struct f
 
 /* Any bytes ---------------------------------------------------------------------------------------------- */
 
+/* Of the reason of another rank, in an error text. */
+#define REASON_BYTES (ERROR_TEXT_BYTES / 2 - 1)
+
 shoal_status fsdp_mesh_broadcast(const struct fsdp_mesh *mesh, void *data, size_t bytes, int source)
 {
     if (mesh->gather && is_replica_of(mesh, source)) {
@@ -293,49 +297,31 @@ shoal_status fsdp_mesh_broadcast(const struct fsdp_mesh *mesh, void *data, size_
                : SHOAL_OK;
 }
 
-static shoal_status find_worst(const struct fsdp_mesh *mesh, int64_t *number)
+/* Runs a collective of an agreement: among the shards of each replica, then among replicas. */
+static shoal_status run_on_mesh(const void *context, struct collective *call)
 {
-    if (mesh->gather) {
-        TRY(shoal_group_all_reduce(mesh->gather, number, number, 1, SHOAL_I64, SHOAL_MIN));
+    const struct fsdp_mesh *mesh = context;
+    shoal_group *const lanes[] = {mesh->gather, mesh->replicate};
+    if (call->kind == COLLECTIVE_BROADCAST) {
+        return fsdp_mesh_broadcast(mesh, call->single.recv, call->single.count, call->root);
     }
-    return mesh->replicate ? shoal_group_all_reduce(mesh->replicate, number, number, 1, SHOAL_I64, SHOAL_MIN)
-                           : SHOAL_OK;
-}
-
-/* More than the number of ranks. A failure is the number status * MOST_RANKS + rank; statuses are negative. */
-#define MOST_RANKS ((int64_t)1 << 32)
-
-/* Why a rank failed, for the others. */
-struct reason {
-    int32_t rank; /* in the world */
-    char text[ERROR_TEXT_BYTES / 2];
-};
-
-/* Takes status and rank from the smallest number of all ranks, and broadcasts that rank's reason. */
-static shoal_status tell_reason(const struct fsdp_mesh *mesh, int64_t number, struct reason *reason,
-                                shoal_status *status_out)
-{
-    int64_t status = -((-number + MOST_RANKS - 1) / MOST_RANKS);
-    *status_out = (shoal_status)status;
-    return fsdp_mesh_broadcast(mesh, reason, sizeof *reason, (int)(number - status * MOST_RANKS));
+    for (int i = 0; i < 2; i++) {
+        struct collective own = *call;
+        TRY(lanes[i] ? collectives_run(lanes[i], &own) : SHOAL_OK);
+    }
+    return SHOAL_OK;
 }
 
 shoal_status fsdp_mesh_confirm(const struct fsdp_mesh *mesh, shoal_status mine)
 {
-    char text[ERROR_TEXT_BYTES];
-    struct reason reason = {.rank = shoal_world_rank(mesh->world)};
-    shoal_status theirs = SHOAL_OK;
-    int64_t me = (int64_t)replica_of(mesh) * mesh->n_shards + mesh->shard;
-    int64_t number = mine == SHOAL_OK ? 0 : (int64_t)mine * MOST_RANKS + me;
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    (void)snprintf(reason.text, sizeof reason.text, "%.*s", (int)sizeof reason.text - 1, text);
-    shoal_status status = find_worst(mesh, &number);
-    if (status == SHOAL_OK && number != 0) {
-        status = tell_reason(mesh, number, &reason, &theirs);
-    }
-    if (mine != SHOAL_OK) {
-        return error_set(mine, "%s", text);
-    }
-    TRY(status);
-    return theirs == SHOAL_OK ? SHOAL_OK : error_set(theirs, "rank %d: %s", (int)reason.rank, reason.text);
+    const struct agreement agreement = {.rank = replica_of(mesh) * mesh->n_shards + mesh->shard,
+                                        .n_ranks = fsdp_mesh_n_ranks(mesh),
+                                        .world_rank = shoal_world_rank(mesh->world),
+                                        .run = run_on_mesh,
+                                        .context = mesh};
+    struct agree_failure failure;
+    TRY(agree_outcome(&agreement, AGREE_LEAST_STATUS, mine, &failure));
+    return failure.status == SHOAL_OK
+               ? SHOAL_OK
+               : error_set(failure.status, "rank %d: %.*s", failure.world_rank, REASON_BYTES, failure.text);
 }
