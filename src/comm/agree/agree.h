@@ -3,11 +3,12 @@
  * How ranks find out together whether all of them have succeeded, and whether they have the same. A failure of one rank
  * becomes an error on all ranks, and so does a difference between ranks. The group can be used afterwards.
  *
- *   outcome.c   An all_reduce finds the rank whose failure all ranks report; if there is one, it broadcasts its text.
- *   same.c      The first rank broadcasts its bytes, and each rank compares them with its own. An all_reduce finds the
- *               first rank that differs.
- *   records.c   An all_gather gives all ranks the records of all, so that each finds any difference without the others.
- *   send.c      Bytes of one rank for all, or of all ranks, for which each rank needs memory.
+ *   outcome.c      An all_reduce finds the rank whose failure all ranks report; if there is one, it broadcasts its text.
+ *   same.c         The first rank broadcasts its bytes, and each rank compares them with its own. An all_reduce finds
+ *                  the first rank that differs.
+ *   records.c      An all_gather gives all ranks the records of all, so that each finds any difference by itself.
+ *   check_equal.c  The same for settings of a program: shoal_group_check_equal.
+ *   send.c         Bytes of one rank for all, or of all ranks, for which each rank needs memory.
  *
  * The first two allocate no memory, which could be missing on one rank only. A dead peer or a missed deadline is an
  * error of the collectives.
@@ -24,11 +25,13 @@
 #include "shoal/status.h"
 
 struct collective; /* transport/collective.h */
+struct purpose;    /* transport/purpose.h */
 
 /* Who agrees, and by which collectives. */
 struct agreement {
     shoal_group *group;
-    int rank; /* this rank's number among those that agree, from 0 */
+    const struct purpose *purpose; /* of the collectives on the group; NULL: none */
+    int rank;                      /* this rank's number among those that agree, from 0 */
     int n_ranks;
     int world_rank;    /* this rank's number for texts */
     const char *phase; /* what ranks are doing: compared along with outcomes, and begins texts; NULL: none */

@@ -5,8 +5,11 @@
 
 static shoal_status run(const struct agreement *agreement, struct collective *call)
 {
-    return agreement->run ? agreement->run(agreement->context, call)
-                          : collectives_run(agreement->group, call);
+    if (agreement->run) {
+        return agreement->run(agreement->context, call);
+    }
+    call->purpose = agreement->purpose;
+    return collectives_run(agreement->group, call);
 }
 
 shoal_status agree_find_least(const struct agreement *agreement, int64_t *numbers, size_t n_numbers)

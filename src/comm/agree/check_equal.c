@@ -13,10 +13,10 @@
 
 #include "base/callback.h"
 #include "base/error.h"
-#include "base/mem.h"
 #include "base/rank_list.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "comm/agree/agree.h"
 #include "comm/call/collectives.h"
 #include "comm/group/group.h"
 #include "comm/group/world.h"
@@ -282,54 +282,43 @@ static shoal_status compare(const struct shoal_group *group, struct record *reco
 
 /* Meeting ---------------------------------------------------------------------------------------------- */
 
-static shoal_status gather_and_compare(struct shoal_group *group, const struct purpose *purpose,
-                                       const struct record *mine, struct record *records)
-{
-    struct collective call = {.kind = COLLECTIVE_ALL_GATHER,
-                              .dtype = SHOAL_U8,
-                              .single = {mine, records, sizeof *mine},
-                              .purpose = purpose};
-    TRY(collectives_run(group, &call));
-    return compare(group, records);
-}
-
 /* Tells all members whether this one has memory for the records, because a member that stayed away would leave the
    others waiting. */
-static shoal_status confirm_memory(struct shoal_group *group, const struct purpose *purpose, bool has_memory)
+static shoal_status confirm_memory(const struct agreement *agreement, bool has_memory)
 {
     int64_t n_without = has_memory ? 0 : 1;
     struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
                               .dtype = SHOAL_I64,
                               .reduce = SHOAL_SUM,
                               .single = {&n_without, &n_without, 1},
-                              .purpose = purpose};
-    TRY(collectives_run(group, &call));
+                              .purpose = agreement->purpose};
+    TRY(collectives_run(agreement->group, &call));
     return n_without == 0
                ? SHOAL_OK
                : error_set(SHOAL_ERR_NO_MEMORY,
                            "check_equal: %" PRId64 " of %d ranks have no memory for %zu bytes", n_without,
-                           group->peers.n_ranks, (size_t)group->peers.n_ranks * sizeof(struct record));
+                           agreement->n_ranks, (size_t)agreement->n_ranks * sizeof(struct record));
 }
 
 static shoal_status meet(struct shoal_group *group, const struct purpose *purpose, const struct record *mine)
 {
-    size_t n_ranks = (size_t)group->peers.n_ranks;
     struct record few[FEW_RECORDS];
+    struct agreement agreement = agreement_on(group);
+    struct agree_records records;
     if (!group_has_peers(group)) {
         TRY(collectives_barrier(group, purpose));
         return mine->kind == KIND_WRONG
                    ? error_set(SHOAL_ERR_INVALID, "check_equal: %s", (const char *)mine->value)
                    : SHOAL_OK;
     }
-    if (n_ranks <= FEW_RECORDS) {
-        return gather_and_compare(group, purpose, mine, few);
+    agreement.purpose = purpose;
+    agreement.confirm = confirm_memory;
+    shoal_status status =
+        agree_gather(&agreement, mine, sizeof *mine, (struct agree_room){few, sizeof few}, &records);
+    if (status == SHOAL_OK) {
+        status = compare(group, records.all);
     }
-    struct record *records = mem_alloc_zeroed(n_ranks, sizeof *records);
-    shoal_status status = confirm_memory(group, purpose, records != NULL);
-    if (status == SHOAL_OK && records) {
-        status = gather_and_compare(group, purpose, mine, records);
-    }
-    mem_free(records);
+    agree_free_records(&records);
     return status;
 }
 
