@@ -548,3 +548,19 @@ TEST(allocations_may_fail)
     shoal_graph_free(graph);
     CHECK_OK(shoal_world_close(world));
 }
+
+/* Any rank can make a plan alone. */
+TEST(a_world_without_peers)
+{
+    for (int rank = 0; rank < 3; rank++) {
+        shoal_world_options options = {
+            .struct_size = sizeof options, .n_ranks = 3, .rank = rank, .key = "fake", .transport = "fake"};
+        shoal_world *world = NULL;
+        REQUIRE_OK(shoal_world_open(&options, &world));
+        shoal_graph *graph = run_parse(step_text, 3);
+        tried_graph = graph;
+        CHECK_OK(try_plan(shoal_world_group(world)));
+        shoal_graph_free(graph);
+        CHECK_OK(shoal_world_close(world));
+    }
+}
