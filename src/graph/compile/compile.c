@@ -25,6 +25,7 @@
 #include "base/struct_size.h"
 #include "base/trace.h"
 #include "base/try.h"
+#include "collective/gradient_buckets.h"
 #include "collective/rows.h"
 #include "comm/group/calls.h"
 #include "comm/lane/handles.h"
@@ -245,13 +246,14 @@ static double count_reduced_bytes(const shoal_graph *graph)
 
 /*
  * Chooses the size of gradient buckets if the caller does not. The reduction of the last bucket cannot be hidden,
- * because no compute is left. So a bucket is a sixteenth of all gradients, but at most 25 MiB, the default of the
- * passes, and at least 1 MiB, because for smaller ones the cost of a call is larger than that of its bytes.
+ * because no compute is left. So a bucket is a sixteenth of all gradients, but within the bounds of
+ * collective/gradient_buckets.h.
  */
 static double choose_bucket_size(const shoal_graph *graph)
 {
     double size_mb = count_reduced_bytes(graph) / 16 / 1048576;
-    return size_mb < 1 ? 1 : size_mb < 25 ? size_mb : 25;
+    size_mb = size_mb < GRADIENT_BUCKETS_MB ? size_mb : GRADIENT_BUCKETS_MB;
+    return size_mb > GRADIENT_BUCKETS_FIRST_MB ? size_mb : GRADIENT_BUCKETS_FIRST_MB;
 }
 
 struct pass_list {

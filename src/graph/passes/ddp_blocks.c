@@ -14,12 +14,11 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "collective/gradient_buckets.h"
 #include "graph/passes/ddp_block.h"
 #include "tensor/tensor.h"
 
 #define MEBIBYTE 1048576.0
-#define DEFAULT_SIZE_MB 25.0
-#define FIRST_SIZE_MB 1.0
 
 /* A key and its open bucket. */
 struct line {
@@ -114,7 +113,7 @@ static shoal_status find_line(struct finder *finder, uint32_t index, struct line
                          sizeof(finder->lines[0])));
             TRY(map_add(&finder->lines_by_key, hash, finder->n_lines));
             finder->lines[finder->n_lines] =
-                (struct line){.example = index, .threshold = FIRST_SIZE_MB * MEBIBYTE};
+                (struct line){.example = index, .threshold = GRADIENT_BUCKETS_FIRST_MB * MEBIBYTE};
             finder->last_line = finder->n_lines++;
         }
     }
@@ -249,7 +248,7 @@ shoal_status ddp_blocks_find(const struct shoal_graph *graph, double bucket_size
                              struct ddp_blocks *blocks_out)
 {
     struct ddp_blocks blocks = {.n_blocks = 0};
-    double size_mb = bucket_size_mb < 0 ? 0 : bucket_size_mb > 0 ? bucket_size_mb : DEFAULT_SIZE_MB;
+    double size_mb = bucket_size_mb < 0 ? 0 : bucket_size_mb > 0 ? bucket_size_mb : GRADIENT_BUCKETS_MB;
     struct finder finder = {.blocks = &blocks, .cap = size_mb * MEBIBYTE};
     if (!has_start(graph)) {
         *blocks_out = blocks;

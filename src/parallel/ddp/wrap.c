@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/struct_size.h"
 #include "base/try.h"
+#include "collective/gradient_buckets.h"
 #include "comm/call/collectives.h"
 #include "op/operand.h"
 #include "parallel/claim.h"
@@ -27,8 +28,8 @@
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
-#define DEFAULT_FIRST_BYTES ((size_t)1 << 20)
-#define DEFAULT_BUCKET_BYTES ((size_t)25 << 20)
+#define DEFAULT_FIRST_BYTES ((size_t)GRADIENT_BUCKETS_FIRST_MB << 20)
+#define DEFAULT_BUCKET_BYTES ((size_t)GRADIENT_BUCKETS_MB << 20)
 
 /* Wrapping ----------------------------------------------------------------------------------------------- */
 
