@@ -25,9 +25,16 @@ struct part_of {
     size_t count;
 };
 
+/* The edges of a node. */
+struct edges_of {
+    size_t first;
+    uint32_t count;
+    bool ends_with_group; /* the last edge is there only for the order of the group */
+};
+
 struct effects {
     size_t n_ids;
-    struct part_of *edges_of; /* by node id */
+    struct edges_of *edges_of; /* by node id */
     struct part_of *accesses_of;
     struct shoal_node **edges;
     size_t n_edges;
@@ -337,18 +344,23 @@ static struct shoal_node **find_last_start(struct walk *walk)
     return &walk->last_starts[walk->n_groups];
 }
 
-static shoal_status order_flags(struct walk *walk)
+static shoal_status order_side_effect(struct walk *walk)
 {
-    uint32_t flags = flags_of(walk->node);
-    if ((flags & SHOAL_OP_COLLECTIVE) != 0) {
+    /* For a wait, the flag only means that it must not be removed. */
+    if ((flags_of(walk->node) & (SHOAL_OP_SIDE_EFFECT | SHOAL_OP_WAIT)) == SHOAL_OP_SIDE_EFFECT) {
+        TRY(add_edge(walk, walk->last_side_effect));
+        walk->last_side_effect = walk->node;
+    }
+    return SHOAL_OK;
+}
+
+/* Must come last: it adds an edge only where nothing else asks for that edge. */
+static shoal_status order_group(struct walk *walk)
+{
+    if ((flags_of(walk->node) & SHOAL_OP_COLLECTIVE) != 0) {
         struct shoal_node **last = find_last_start(walk);
         TRY(add_edge(walk, *last));
         *last = walk->node;
-    }
-    /* For a wait, the flag only means that it must not be removed. */
-    if ((flags & SHOAL_OP_SIDE_EFFECT) != 0 && (flags & SHOAL_OP_WAIT) == 0) {
-        TRY(add_edge(walk, walk->last_side_effect));
-        walk->last_side_effect = walk->node;
     }
     return SHOAL_OK;
 }
@@ -388,9 +400,12 @@ static shoal_status visit(struct walk *walk, struct shoal_node *node)
     for (size_t i = first_access; i < effects->n_accesses; i++) {
         TRY(order_access(walk, effects->accesses[i]));
     }
-    TRY(order_flags(walk));
-    effects->edges_of[node->id] =
-        (struct part_of){.first = first_edge, .count = effects->n_edges - first_edge};
+    TRY(order_side_effect(walk));
+    size_t n_edges = effects->n_edges;
+    TRY(order_group(walk));
+    effects->edges_of[node->id] = (struct edges_of){.first = first_edge,
+                                                    .count = (uint32_t)(effects->n_edges - first_edge),
+                                                    .ends_with_group = effects->n_edges > n_edges};
     return SHOAL_OK;
 }
 
@@ -467,10 +482,17 @@ void effects_free(struct effects *effects)
 void effects_before(const struct effects *effects, const struct shoal_node *node,
                     struct shoal_node *const **nodes_out, size_t *count_out)
 {
-    struct part_of part =
-        node->id < effects->n_ids ? effects->edges_of[node->id] : (struct part_of){.count = 0};
-    *nodes_out = part.count > 0 ? effects->edges + part.first : NULL;
-    *count_out = part.count;
+    struct edges_of edges =
+        effects && node->id < effects->n_ids ? effects->edges_of[node->id] : (struct edges_of){.count = 0};
+    *nodes_out = edges.count > 0 ? effects->edges + edges.first : NULL;
+    *count_out = edges.count;
+}
+
+void effects_before_strict(const struct effects *effects, const struct shoal_node *node,
+                           struct shoal_node *const **nodes_out, size_t *count_out)
+{
+    effects_before(effects, node, nodes_out, count_out);
+    *count_out -= *count_out > 0 && effects->edges_of[node->id].ends_with_group ? 1 : 0;
 }
 
 void effects_accesses(const struct effects *effects, const struct shoal_node *node,

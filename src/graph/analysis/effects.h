@@ -35,9 +35,12 @@ shoal_status effects_build(const struct shoal_graph *graph, struct effects **eff
 void effects_free(struct effects *effects); /* NULL is allowed */
 
 /* Gives the nodes that `node` must stay behind, each once, without its inputs. None for a node that was made after the
-   effects. The array belongs to the effects. */
+   effects, or if `effects` is NULL. The array belongs to the effects. */
 void effects_before(const struct effects *effects, const struct shoal_node *node,
                     struct shoal_node *const **nodes_out, size_t *count_out);
+/* Like effects_before, without the node that is there only because both are starts of one group. */
+void effects_before_strict(const struct effects *effects, const struct shoal_node *node,
+                           struct shoal_node *const **nodes_out, size_t *count_out);
 
 /* Gives the accesses of a node, one for each storage. Views, and ops that give an argument itself, have none. If
    `effects` is NULL, there are none. */

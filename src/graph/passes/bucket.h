@@ -101,9 +101,6 @@ void buckets_free(struct buckets *buckets);
 
 /* Returns the index of a start's group; n_groups: it has none. */
 size_t buckets_group_of(const struct buckets *buckets, const struct shoal_node *start);
-/* Whether `node` must stay behind `before` only because both are starts of one group. */
-bool buckets_is_group_order(const struct buckets *buckets, const struct shoal_node *before,
-                            const struct shoal_node *node);
 
 static inline bool bucket_is_start(const struct shoal_node *node)
 {

@@ -48,43 +48,6 @@ size_t buckets_group_of(const struct buckets *buckets, const struct shoal_node *
     return buckets->n_groups;
 }
 
-/* If there are more pairs of accesses than this, they are not compared, and a conflict is assumed. */
-#define MAX_PAIRS 256
-
-static bool may_conflict(const struct effects *effects, const struct shoal_node *a,
-                         const struct shoal_node *b)
-{
-    const struct effects_access *of_a;
-    const struct effects_access *of_b;
-    size_t n_a;
-    size_t n_b;
-    effects_accesses(effects, a, &of_a, &n_a);
-    effects_accesses(effects, b, &of_b, &n_b);
-    if (n_a > MAX_PAIRS || n_b > MAX_PAIRS || n_a * n_b > MAX_PAIRS) {
-        return true;
-    }
-    for (size_t i = 0; i < n_a; i++) {
-        for (size_t k = 0; k < n_b; k++) {
-            if (of_a[i].storage == of_b[k].storage &&
-                (accesses_is_write(&of_a[i]) || accesses_is_write(&of_b[k]))) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-bool buckets_is_group_order(const struct buckets *buckets, const struct shoal_node *before,
-                            const struct shoal_node *node)
-{
-    if (!bucket_is_start(before) || !bucket_is_start(node) ||
-        (node_flags(before) & node_flags(node) & SHOAL_OP_SIDE_EFFECT) != 0) {
-        return false;
-    }
-    return buckets_group_of(buckets, before) == buckets_group_of(buckets, node) &&
-           !may_conflict(buckets->effects, before, node);
-}
-
 /* Members ------------------------------------------------------------------------------------------------ */
 
 static bool match_member(const struct bucket_kind *kind, struct shoal_node *wait,
@@ -162,11 +125,10 @@ static void drop_overwritten(struct buckets *buckets)
     for (const struct shoal_node *node = buckets->graph->first; node; node = node->next) {
         struct shoal_node *const *before;
         size_t n_before;
-        effects_before(buckets->effects, node, &before, &n_before);
+        effects_before_strict(buckets->effects, node, &before, &n_before);
         for (size_t i = 0; i < n_before; i++) {
             uint32_t index = buckets->member_of[before[i]->id];
-            if (index > 0 && node->order < buckets->members[index - 1].wait->order &&
-                !buckets_is_group_order(buckets, before[i], node)) {
+            if (index > 0 && node->order < buckets->members[index - 1].wait->order) {
                 buckets->member_of[before[i]->id] = 0;
             }
         }
@@ -261,10 +223,9 @@ static bool finds_label(const struct filling *filling, const struct shoal_node *
             return true;
         }
     }
-    effects_before(filling->buckets->effects, node, &before, &n_before);
+    effects_before_strict(filling->buckets->effects, node, &before, &n_before);
     for (size_t i = 0; i < n_before; i++) {
-        if (filling->labels[before[i]->id] == filling->label &&
-            !buckets_is_group_order(filling->buckets, before[i], node)) {
+        if (filling->labels[before[i]->id] == filling->label) {
             return true;
         }
     }

@@ -113,11 +113,9 @@ static shoal_status order_effects(struct order *order, const struct shoal_node *
 {
     struct shoal_node *const *before;
     size_t n_before;
-    effects_before(order->buckets->effects, node, &before, &n_before);
+    effects_before_strict(order->buckets->effects, node, &before, &n_before);
     for (size_t i = 0; i < n_before; i++) {
-        if (!buckets_is_group_order(order->buckets, before[i], node)) {
-            TRY(add_predecessor(order, node, before[i]));
-        }
+        TRY(add_predecessor(order, node, before[i]));
     }
     return SHOAL_OK;
 }

@@ -52,21 +52,22 @@ static shoal_node *call(shoal_graph *graph, const char *name, const char *op, co
 }
 
 /* "a,b": the nodes that must come before, beyond inputs. */
-static const char *before(const struct effects *effects, const shoal_node *node)
+static const char *before(const struct effects *effects, const shoal_node *node, bool is_strict)
 {
     static char text[512];
     shoal_node *const *nodes;
     size_t count;
     size_t used = 0;
     text[0] = '\0';
-    effects_before(effects, node, &nodes, &count);
+    (is_strict ? effects_before_strict : effects_before)(effects, node, &nodes, &count);
     for (size_t i = 0; i < count && used < sizeof text; i++) {
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? "," : "", nodes[i]->name);
     }
     return text;
 }
 
-#define CHECK_BEFORE(effects, node, names) CHECK_STRING(before(effects, node), names)
+#define CHECK_BEFORE(effects, node, names) CHECK_STRING(before(effects, node, false), names)
+#define CHECK_STRICT(effects, node, names) CHECK_STRING(before(effects, node, true), names)
 
 /* "rw c": what is done to each storage. */
 static const char *accesses(const struct effects *effects, const shoal_node *node)
@@ -326,11 +327,21 @@ TEST(starts_of_a_group_keep_their_order)
     shoal_node *w3 = CALL(graph, "w3", "wait_tensor", node_arg(s3));
     shoal_node *w1 = CALL(graph, "w1", "wait_tensor", node_arg(s1));
     shoal_node *s4 = CALL(graph, "s4", "all_reduce", node_arg(w1), string_arg("sum"), group_arg("a"));
+    shoal_node *s5 = CALL(graph, "s5", "all_reduce_", node_arg(y), string_arg("sum"), group_arg("z"));
+    shoal_node *s6 = CALL(graph, "s6", "all_reduce_", node_arg(y), string_arg("sum"), group_arg("z"));
     struct effects *effects = build(graph);
     CHECK_BEFORE(effects, s1, "");
     CHECK_BEFORE(effects, s2, "");
     CHECK_BEFORE(effects, s3, "s1");
     CHECK_BEFORE(effects, s4, "s2");
+    CHECK_BEFORE(effects, s5, "w3,s3");
+    CHECK_BEFORE(effects, s6, "s5");
+    /* What has another reason than the group stays: s3 reads what s5 writes, and s5 writes what s6 writes. */
+    CHECK_STRICT(effects, s3, "");
+    CHECK_STRICT(effects, s4, "");
+    CHECK_STRICT(effects, s5, "w3,s3");
+    CHECK_STRICT(effects, s6, "s5");
+    CHECK_STRICT(NULL, s6, "");
     /* Waits have no order of their own. */
     CHECK_BEFORE(effects, w3, "");
     CHECK_BEFORE(effects, w1, "");
@@ -359,6 +370,7 @@ TEST(point_to_point)
     CHECK_BEFORE(effects, w, "sent,send");
     CHECK_STRING(accesses(effects, batch), "0r 1w 3c");
     CHECK_BEFORE(effects, batch, "w,recv,send");
+    CHECK_STRICT(effects, batch, "w,recv"); /* recv stays behind send, whose side effect comes first */
     CHECK_STRING(accesses(effects, got), "3rw 0r");
     effects_free(effects);
     shoal_graph_free(graph);

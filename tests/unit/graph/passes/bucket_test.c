@@ -457,6 +457,36 @@ TEST(order_in_a_group_is_a_dependency)
     shoal_graph_free(graph);
 }
 
+/* A call of many tensors that needs the first result stands before the second start. They have the group in common and no memory,
+   however many tensors there are. */
+TEST(a_call_of_many_tensors_in_between)
+{
+    enum {
+        MAX_TENSORS = 300
+    };
+    for (size_t n_tensors = 1; n_tensors <= MAX_TENSORS; n_tensors += MAX_TENSORS - 1) {
+        shoal_arg items[MAX_TENSORS];
+        shoal_node *results[MAX_TENSORS + 2];
+        shoal_graph *graph = build_graph(2);
+        results[0] = reduce(graph, build_input(graph, "a", 4));
+        for (size_t i = 0; i < n_tensors; i++) {
+            items[i] = arg_node(BUILD_CALL(graph, "neg", arg_node(results[0])));
+        }
+        shoal_node *many = BUILD_CALL(graph, "all_reduce_coalesced", arg_list(items, n_tensors),
+                                      arg_string("sum"), arg_group(BUILD_GROUP));
+        results[1] = reduce(graph, build_input(graph, "b", 4));
+        for (size_t i = 0; i < n_tensors; i++) {
+            results[2 + i] =
+                build_wait(graph, BUILD_CALL(graph, "getitem", arg_node(many), arg_int((int64_t)i)));
+        }
+        ddp_output(graph, results, n_tensors + 2);
+        CHECK_INT(run_with(graph, REDUCES, 0), 1);
+        CHECK_INT(ddp_count(graph, "all_reduce"), 1);
+        CHECK_OK(shoal_graph_lint(graph));
+        shoal_graph_free(graph);
+    }
+}
+
 TEST(fsdp_filters)
 {
     shoal_graph *graph = build_graph(2);
