@@ -44,10 +44,9 @@ struct bucket_member {
     struct shoal_node *wait;
     struct bucket_key key;
     size_t bytes;
-    uint32_t bucket;              /* index + 1; 0: it is not joined */
-    struct shoal_node *packed;    /* the first new node that reads its input */
-    struct shoal_node *result;    /* the new node that replaces the wait */
-    const struct origin *origins; /* which the result will get */
+    uint32_t bucket;           /* index + 1; 0: it is not joined */
+    struct shoal_node *packed; /* the first new node that reads its input */
+    struct shoal_node *result; /* the new node that replaces the wait */
 };
 
 struct bucket {

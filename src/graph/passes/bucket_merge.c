@@ -14,8 +14,7 @@
 #include "base/try.h"
 #include "collective/rows.h"
 #include "graph/passes/bucket.h"
-#include "graph/ir/edit.h"
-#include "graph/ir/observer.h"
+#include "graph/ir/replace_many.h"
 #include "graph/ir/sort.h"
 
 /* Nodes -------------------------------------------------------------------------------------------------- */
@@ -194,97 +193,21 @@ static shoal_status bring_into_order(const struct buckets *buckets)
 
 /* Users -------------------------------------------------------------------------------------------------- */
 
-struct rewrite {
-    const struct buckets *buckets;
-    struct edit *edits;
-    size_t n_edits;
-    size_t capacity;
-    bool *is_edited; /* by id */
-    struct arena scratch;
-};
-
-static shoal_status rewrite_args(const struct rewrite *rewrite, const shoal_arg *from, size_t n_args,
-                                 const shoal_arg **to_out)
-{
-    shoal_arg *to = arena_alloc(&rewrite->buckets->graph->arena, n_args + 1, sizeof(to[0]));
-    if (!to) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < n_args; i++) {
-        to[i] = from[i];
-        if (from[i].kind == SHOAL_ARG_NODE) {
-            const struct bucket_member *joined = find_joined(rewrite->buckets, from[i].as.node);
-            to[i].as.node = joined && joined->wait == from[i].as.node ? joined->result : from[i].as.node;
-        } else if (from[i].kind == SHOAL_ARG_LIST) {
-            TRY(rewrite_args(rewrite, from[i].as.list.items, from[i].as.list.count, &to[i].as.list.items));
-        }
-    }
-    *to_out = to;
-    return SHOAL_OK;
-}
-
-static shoal_status rewrite_user(struct rewrite *rewrite, struct shoal_node *user)
-{
-    struct edit edit = {.node = user, .n_args = user->n_args};
-    if (rewrite->is_edited[user->id]) {
-        return SHOAL_OK;
-    }
-    TRY(mem_grow((void **)&rewrite->edits, &rewrite->capacity, rewrite->n_edits + 1,
-                 sizeof(rewrite->edits[0])));
-    TRY(rewrite_args(rewrite, user->args, user->n_args, &edit.args));
-    TRY(uses_collect(rewrite->buckets->graph, &rewrite->scratch, user->input_capacity, edit.args, edit.n_args,
-                     &edit.uses));
-    rewrite->is_edited[user->id] = true;
-    rewrite->edits[rewrite->n_edits++] = edit;
-    return SHOAL_OK;
-}
-
-static shoal_status rewrite_users(struct rewrite *rewrite)
-{
-    const struct buckets *buckets = rewrite->buckets;
-    for (size_t i = 0; i < buckets->n_members; i++) {
-        struct bucket_member *member = &buckets->members[i];
-        if (member->bucket == 0) {
-            continue;
-        }
-        member->origins = member->result->origins;
-        if (member->wait->n_users > 0) {
-            TRY(observer_make_replaced(member->wait, member->result, &member->origins));
-        }
-        for (const struct edge *edge = member->wait->first_use; edge; edge = edge->next) {
-            TRY(rewrite_user(rewrite, edge->user));
-        }
-    }
-    return SHOAL_OK;
-}
-
-/* Tells observers about the replacements. Must be called while the old edges are there. */
-static void tell_users(const struct buckets *buckets)
-{
-    for (size_t i = 0; i < buckets->n_members; i++) {
-        const struct bucket_member *member = &buckets->members[i];
-        if (member->bucket == 0) {
-            continue;
-        }
-        member->result->origins = member->origins;
-        for (const struct edge *edge = member->wait->first_use; edge; edge = edge->next) {
-            observer_tell_replaced(member->wait, member->result, edge->user);
-        }
-    }
-}
-
 static shoal_status replace_waits(const struct buckets *buckets)
 {
-    struct rewrite rewrite = {.buckets = buckets};
-    rewrite.is_edited = mem_alloc_zeroed((size_t)buckets->graph->n_ids + 1, sizeof(rewrite.is_edited[0]));
-    shoal_status status = rewrite.is_edited ? rewrite_users(&rewrite) : SHOAL_ERR_NO_MEMORY;
-    if (status == SHOAL_OK) {
-        tell_users(buckets);
-        status = edit_apply(buckets->graph, rewrite.edits, rewrite.n_edits);
+    struct replace_pair *pairs = mem_alloc_zeroed(buckets->n_members, sizeof(pairs[0]));
+    size_t n_pairs = 0;
+    if (!pairs) {
+        return SHOAL_ERR_NO_MEMORY;
     }
-    mem_free(rewrite.edits);
-    mem_free(rewrite.is_edited);
-    arena_free(&rewrite.scratch);
+    for (size_t i = 0; i < buckets->n_members; i++) {
+        const struct bucket_member *member = &buckets->members[i];
+        if (member->bucket > 0) {
+            pairs[n_pairs++] = (struct replace_pair){.old = member->wait, .other = member->result};
+        }
+    }
+    shoal_status status = graph_replace_many(buckets->graph, pairs, n_pairs);
+    mem_free(pairs);
     return status;
 }
 
