@@ -27,7 +27,7 @@ static bool match(const struct shoal_node *start, struct bucket_key *key)
     if (group->kind != SHOAL_ARG_GROUP) {
         return false;
     }
-    key->group = group->as.string;
+    key->group = group;
     return true;
 }
 
@@ -35,8 +35,7 @@ static shoal_status pack(struct bucket_join *join, struct shoal_node **start_out
 {
     struct shoal_node *flat;
     TRY(bucket_call_flat(join, &flat));
-    shoal_arg args[] = {bucket_node_arg(flat),
-                        {.kind = SHOAL_ARG_GROUP, .as = {.string = join->members[0].key.group}}};
+    shoal_arg args[] = {bucket_node_arg(flat), *join->members[0]->key.group};
     return bucket_call(join, OP_all_gather_into_tensor, args, 2, start_out);
 }
 
@@ -45,7 +44,7 @@ static shoal_status unpack(struct bucket_join *join, struct shoal_node *wait)
     struct shoal_node *rows;
     int64_t total = 0;
     for (size_t i = 0; i < join->n_members; i++) {
-        int64_t count = bucket_input(&join->members[i])->values[0]->count;
+        int64_t count = join->members[i]->input->values[0]->count;
         join->args[i] = bucket_int_arg(count);
         total += count;
     }
@@ -55,7 +54,8 @@ static shoal_status unpack(struct bucket_join *join, struct shoal_node *wait)
     return bucket_call_results(join, rows, 1);
 }
 
-const struct bucket_kind bucket_of_all_gathers = {.match = match, .pack = pack, .unpack = unpack};
+const struct bucket_kind bucket_of_all_gathers = {
+    .rules = &bucket_starts, .match = match, .pack = pack, .unpack = unpack};
 
 shoal_status pass_bucket_all_gathers(shoal_graph *graph, const shoal_pass_options *options,
                                      shoal_pass_report *report, void *context)

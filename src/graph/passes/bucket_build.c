@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes nodes that several kinds of buckets need. */
+#include <string.h>
+
 #include "base/try.h"
 #include "graph/passes/bucket.h"
 #include "tensor/tensor.h"
-
-bool bucket_factor(const shoal_arg *arg, double *factor_out)
-{
-    if (arg->kind != SHOAL_ARG_FLOAT && arg->kind != SHOAL_ARG_INT) {
-        return false;
-    }
-    *factor_out = arg->kind == SHOAL_ARG_FLOAT ? arg->as.real : (double)arg->as.integer;
-    return true;
-}
 
 shoal_status bucket_call(struct bucket_join *join, enum op_id id, const shoal_arg *args, size_t n_args,
                          struct shoal_node **node_out)
@@ -19,11 +12,20 @@ shoal_status bucket_call(struct bucket_join *join, enum op_id id, const shoal_ar
     return graph_call(join->graph, op_get(id), args, n_args, node_out);
 }
 
+shoal_status bucket_call_start(struct bucket_join *join, const struct shoal_node *start, enum op_id id,
+                               shoal_arg tensors, struct shoal_node **start_out)
+{
+    shoal_arg args[OP_MAX_PARAMS];
+    memcpy(args, start->args, start->n_args * sizeof(args[0]));
+    args[0] = tensors;
+    return bucket_call(join, id, args, start->n_args, start_out);
+}
+
 shoal_status bucket_call_flat(struct bucket_join *join, struct shoal_node **flat_out)
 {
     for (size_t i = 0; i < join->n_members; i++) {
-        struct bucket_member *member = &join->members[i];
-        shoal_arg input = bucket_node_arg(bucket_input(member));
+        struct bucket_member *member = join->members[i];
+        shoal_arg input = bucket_node_arg(member->input);
         TRY(bucket_call(join, OP_flatten, &input, 1, &member->packed));
         join->args[i] = bucket_node_arg(member->packed);
     }
@@ -33,7 +35,7 @@ shoal_status bucket_call_flat(struct bucket_join *join, struct shoal_node **flat
 
 static shoal_status call_result(struct bucket_join *join, struct shoal_node *pieces, size_t index)
 {
-    struct bucket_member *member = &join->members[index];
+    struct bucket_member *member = join->members[index];
     const struct layout *layout = &member->start->values[0]->layout;
     struct shoal_node *node;
     shoal_arg sizes[SHOAL_MAX_DIMS];
@@ -62,4 +64,12 @@ shoal_status bucket_call_results(struct bucket_join *join, struct shoal_node *wh
         TRY(call_result(join, pieces, i));
     }
     return SHOAL_OK;
+}
+
+shoal_status bucket_unpack_flat(struct bucket_join *join, struct shoal_node *wait)
+{
+    for (size_t i = 0; i < join->n_members; i++) {
+        join->args[i] = bucket_int_arg(join->members[i]->start->values[0]->count);
+    }
+    return bucket_call_results(join, wait, 0);
 }

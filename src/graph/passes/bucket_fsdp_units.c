@@ -30,14 +30,15 @@ enum {
 static bool match_unit(const struct shoal_node *start, const shoal_arg *group, struct bucket_key *key)
 {
     key->unit = start->unit;
-    key->group = group->as.string;
+    key->group = group;
     return start->unit && group->kind == SHOAL_ARG_GROUP;
 }
 
 static bool match_reduce(const shoal_arg *reduce, const shoal_arg *factor, struct bucket_key *key)
 {
-    key->reduce = reduce->as.string;
-    return reduce->kind == SHOAL_ARG_STRING && bucket_factor(factor, &key->factor);
+    key->reduce = reduce;
+    key->factor = factor;
+    return reduce->kind == SHOAL_ARG_STRING && bucket_is_number(factor);
 }
 
 static bool match_gather(const struct shoal_node *start, struct bucket_key *key)
@@ -65,7 +66,7 @@ static bool match_all_reduce(const struct shoal_node *start, struct bucket_key *
 static shoal_arg list_inputs(struct bucket_join *join)
 {
     for (size_t i = 0; i < join->n_members; i++) {
-        join->args[i] = bucket_node_arg(bucket_input(&join->members[i]));
+        join->args[i] = bucket_node_arg(join->members[i]->input);
     }
     return bucket_list_arg(join->args, join->n_members);
 }
@@ -75,9 +76,9 @@ static shoal_status call_start(struct bucket_join *join, enum op_id id, const sh
 {
     struct shoal_node *start;
     TRY(bucket_call(join, id, args, n_args, &start));
-    start->unit = join->members[0].start->unit;
+    start->unit = join->members[0]->start->unit;
     for (size_t i = 0; i < join->n_members; i++) {
-        join->members[i].packed = start;
+        join->members[i]->packed = start;
     }
     *start_out = start;
     return SHOAL_OK;
@@ -85,19 +86,19 @@ static shoal_status call_start(struct bucket_join *join, enum op_id id, const sh
 
 static shoal_status pack_gathers(struct bucket_join *join, struct shoal_node **start_out)
 {
-    shoal_arg args[] = {list_inputs(join), join->members[0].start->args[GATHER_GROUP]};
+    shoal_arg args[] = {list_inputs(join), join->members[0]->start->args[GATHER_GROUP]};
     return call_start(join, OP_all_gather_into_tensor_coalesced, args, 2, start_out);
 }
 
 static shoal_status pack_scatters(struct bucket_join *join, struct shoal_node **start_out)
 {
-    const shoal_arg *first = join->members[0].start->args;
+    const shoal_arg *first = join->members[0]->start->args;
     shoal_arg *dims = arena_alloc(&join->graph->arena, join->n_members, sizeof(dims[0]));
     if (!dims) {
         return SHOAL_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < join->n_members; i++) {
-        dims[i] = join->members[i].start->args[SCATTER_DIM];
+        dims[i] = join->members[i]->start->args[SCATTER_DIM];
     }
     shoal_arg args[] = {list_inputs(join), first[SCATTER_REDUCE], bucket_list_arg(dims, join->n_members),
                         first[SCATTER_GROUP], first[SCATTER_FACTOR]};
@@ -106,7 +107,7 @@ static shoal_status pack_scatters(struct bucket_join *join, struct shoal_node **
 
 static shoal_status pack_all_reduces(struct bucket_join *join, struct shoal_node **start_out)
 {
-    const shoal_arg *first = join->members[0].start->args;
+    const shoal_arg *first = join->members[0]->start->args;
     shoal_arg args[] = {list_inputs(join), first[REDUCE_REDUCE], first[REDUCE_GROUP], first[REDUCE_FACTOR]};
     return call_start(join, OP_all_reduce_coalesced, args, 4, start_out);
 }
@@ -115,7 +116,7 @@ static shoal_status pack_all_reduces(struct bucket_join *join, struct shoal_node
 static shoal_status unpack(struct bucket_join *join, struct shoal_node *start)
 {
     for (size_t i = 0; i < join->n_members; i++) {
-        struct bucket_member *member = &join->members[i];
+        struct bucket_member *member = join->members[i];
         struct shoal_node *item;
         shoal_arg args[] = {bucket_node_arg(start), bucket_int_arg((int64_t)i)};
         TRY(bucket_call(join, OP_getitem, args, 2, &item));
@@ -127,9 +128,21 @@ static shoal_status unpack(struct bucket_join *join, struct shoal_node *start)
 }
 
 static const struct bucket_kind kinds[] = {
-    {.match = match_gather, .pack = pack_gathers, .unpack = unpack, .is_coalesced = true},
-    {.match = match_scatter, .pack = pack_scatters, .unpack = unpack, .is_coalesced = true},
-    {.match = match_all_reduce, .pack = pack_all_reduces, .unpack = unpack, .is_coalesced = true},
+    {.rules = &bucket_starts,
+     .match = match_gather,
+     .pack = pack_gathers,
+     .unpack = unpack,
+     .is_coalesced = true},
+    {.rules = &bucket_starts,
+     .match = match_scatter,
+     .pack = pack_scatters,
+     .unpack = unpack,
+     .is_coalesced = true},
+    {.rules = &bucket_starts,
+     .match = match_all_reduce,
+     .pack = pack_all_reduces,
+     .unpack = unpack,
+     .is_coalesced = true},
 };
 
 shoal_status pass_bucket_fsdp_units(shoal_graph *graph, const shoal_pass_options *options,

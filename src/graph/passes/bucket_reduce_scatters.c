@@ -26,20 +26,20 @@ static bool match(const struct shoal_node *start, struct bucket_key *key)
         args[ARG_DIM].kind != SHOAL_ARG_INT || args[ARG_GROUP].kind != SHOAL_ARG_GROUP) {
         return false;
     }
-    key->reduce = args[ARG_REDUCE].as.string;
-    key->group = args[ARG_GROUP].as.string;
+    key->reduce = &args[ARG_REDUCE];
+    key->group = &args[ARG_GROUP];
+    key->factor = &args[ARG_FACTOR];
     int64_t dim = args[ARG_DIM].as.integer;
-    return (dim == 0 || dim == -start->values[0]->layout.n_dims) &&
-           bucket_factor(&args[ARG_FACTOR], &key->factor);
+    return (dim == 0 || dim == -start->values[0]->layout.n_dims) && bucket_is_number(key->factor);
 }
 
 static shoal_status call_rows(struct bucket_join *join, struct shoal_node **rows_out)
 {
     for (size_t i = 0; i < join->n_members; i++) {
-        struct bucket_member *member = &join->members[i];
+        struct bucket_member *member = join->members[i];
         shoal_arg sizes[] = {bucket_int_arg((int64_t)join->group_size),
                              bucket_int_arg(member->start->values[0]->count)};
-        shoal_arg args[] = {bucket_node_arg(bucket_input(member)), bucket_list_arg(sizes, 2)};
+        shoal_arg args[] = {bucket_node_arg(member->input), bucket_list_arg(sizes, 2)};
         TRY(bucket_call(join, OP_reshape, args, 2, &member->packed));
         join->args[i] = bucket_node_arg(member->packed);
     }
@@ -49,7 +49,7 @@ static shoal_status call_rows(struct bucket_join *join, struct shoal_node **rows
 
 static shoal_status pack(struct bucket_join *join, struct shoal_node **start_out)
 {
-    const struct shoal_node *first = join->members[0].start;
+    const struct shoal_node *first = join->members[0]->start;
     struct shoal_node *rows;
     struct shoal_node *flat;
     TRY(call_rows(join, &rows));
@@ -62,15 +62,8 @@ static shoal_status pack(struct bucket_join *join, struct shoal_node **start_out
     return bucket_call(join, OP_reduce_scatter_tensor, args, N_ARGS, start_out);
 }
 
-static shoal_status unpack(struct bucket_join *join, struct shoal_node *wait)
-{
-    for (size_t i = 0; i < join->n_members; i++) {
-        join->args[i] = bucket_int_arg(join->members[i].start->values[0]->count);
-    }
-    return bucket_call_results(join, wait, 0);
-}
-
-const struct bucket_kind bucket_of_reduce_scatters = {.match = match, .pack = pack, .unpack = unpack};
+const struct bucket_kind bucket_of_reduce_scatters = {
+    .rules = &bucket_starts, .match = match, .pack = pack, .unpack = bucket_unpack_flat};
 
 shoal_status pass_bucket_reduce_scatters(shoal_graph *graph, const shoal_pass_options *options,
                                          shoal_pass_report *report, void *context)
