@@ -110,6 +110,27 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_module(shoal_items *item
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_fsdp(shoal_items *items, const char *prefix,
                                                              shoal_fsdp *fsdp);
 
+/*
+ * Adds an array of the program that is cut like a parameter of FSDP: a moment of the program's own optimizer, or a
+ * master copy. `data` is this rank's part of it: contiguous and aligned memory of `dtype`, which need not be the
+ * parameter's, with as many elements as the parameter's shard (shard_count of shoal_shard_layout), in its order. It may
+ * be NULL if that is 0. The item is an array of the whole parameter's shape, and can be loaded on any number of ranks,
+ * however these cut the parameter. `section` NULL: "model".
+ *
+ *     status = shoal_items_add_fsdp_array(items, SHOAL_SECTION_OPTIMIZER, "w0.momentum", shoal_fsdp_param_of(f, w0),
+ *                                         SHOAL_F32, momentum);
+ *
+ * All ranks add the array, also those whose part is empty; replicas of a shard have the same values. A load writes to
+ * the memory, which must live as long as the list is used. The list does not keep the parameter: its context or module
+ * may be freed first.
+ *
+ * SHOAL_ERR_INVALID: there is no such parameter; `data` is NULL although the part has elements, or is not aligned; or
+ * it holds the values of the parameter itself, which shoal_items_add_fsdp or shoal_items_add_module adds.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_fsdp_array(shoal_items *items, const char *section,
+                                                                   const char *name, shoal_fsdp_param *param,
+                                                                   shoal_dtype dtype, void *data);
+
 /* Numbers and strings ---------------------------------------------------------------------------------------- */
 
 /* Add a number or string by its address. A save reads it on the group's first rank; a load writes it on every rank. */

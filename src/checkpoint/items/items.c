@@ -11,6 +11,7 @@
 #include "base/try.h"
 #include "checkpoint/items/list.h"
 #include "checkpoint/safetensors/header.h"
+#include "parallel/fsdp/array.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 #include "tensor/scope.h"
@@ -208,6 +209,26 @@ shoal_status shoal_items_add_tensor(shoal_items *items, const char *section, con
                              .dim = -1,
                              .tensor = tensor};
     return check_and_add(items, "items_add_tensor", &item);
+}
+
+shoal_status shoal_items_add_fsdp_array(shoal_items *items, const char *section, const char *name,
+                                        shoal_fsdp_param *param, shoal_dtype dtype, void *data)
+{
+    static const char call[] = "items_add_fsdp_array";
+    shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
+    TRY(fsdp_array_layout(call, param, data, &layout));
+    /* How a parameter is cut never changes, so the item does not need the parameter any more. */
+    const shoal_item item = {.struct_size = sizeof(item),
+                             .section = section,
+                             .name = name,
+                             .dtype = dtype,
+                             .n_dims = layout.n_dims,
+                             .shape = layout.shape,
+                             .dim = layout.dim,
+                             .offset = layout.offset,
+                             .length = layout.length,
+                             .data = data};
+    return check_and_add(items, call, &item);
 }
 
 static shoal_status add_alias(shoal_items *items, const char *section, const char *name, const char *alias)

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "base/try.h"
+#include "parallel/fsdp/array.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/failure.h"
@@ -245,6 +246,25 @@ static shoal_status check_not_values(const struct param_call *call, const char *
                : error_set(SHOAL_ERR_INVALID,
                            "%s: shard holds the values of parameter %s itself: those are loaded by %s",
                            call->name, call->param->name, instead);
+}
+
+shoal_status fsdp_array_layout(const char *call_name, const shoal_fsdp_param *param, const void *data,
+                               shoal_shard_layout *layout_out)
+{
+    struct param_call call = {.name = call_name};
+    TRY(find(&call, param));
+    if (!data && call.param->shard_count > 0) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "%s: data is NULL, but this rank's part of parameter %s has %zu elements", call_name,
+                         call.param->name, call.param->shard_count);
+    }
+    if (data && data == call.param->shard) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "%s: data holds the values of parameter %s itself: those are added by "
+                         "shoal_items_add_fsdp or shoal_items_add_module",
+                         call_name, call.param->name);
+    }
+    return shoal_fsdp_get_layout(param, layout_out);
 }
 
 shoal_status shoal_fsdp_gather_array(shoal_fsdp_param *param, shoal_dtype dtype, const void *shard,
