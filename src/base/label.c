@@ -10,11 +10,13 @@
 
 #define N_SLOTS 8192u /* a power of two */
 #define TEXT_BYTES (256u * 1024u)
+/* The label of names that found no room. */
+#define FULL 1u
 #define FULL_TEXT "(more names)"
 
-/* Place 0 holds "", place 1 the name of those that found no room. */
-static char texts[TEXT_BYTES] = "\0" FULL_TEXT;
-static _Atomic uint32_t used_bytes = sizeof FULL_TEXT + 1;
+/* Place 0 holds "", and FULL has none. All zero at first, so that the library's file does not contain it. */
+static char texts[TEXT_BYTES];
+static _Atomic uint32_t used_bytes = FULL + 1;
 static _Atomic uint32_t slots[N_SLOTS];
 static _Atomic uint32_t n_names;
 
@@ -61,7 +63,7 @@ uint32_t label_of(const char *name)
         if (label == 0) {
             mine = mine ? mine : write_text(name, length);
             if (mine == 0) {
-                return 1;
+                return FULL;
             }
             /* Release: pairs with the acquire loads, here and above, of who finds the name. */
             if (atomic_compare_exchange_strong_explicit(slot, &label, mine, memory_order_acq_rel,
@@ -74,10 +76,13 @@ uint32_t label_of(const char *name)
             return label;
         }
     }
-    return 1;
+    return FULL;
 }
 
 const char *label_text(uint32_t label)
 {
+    if (label == FULL) {
+        return FULL_TEXT;
+    }
     return label < TEXT_BYTES ? texts + label : "";
 }
