@@ -286,7 +286,7 @@ static void find_shards(shoal_nn_shard *shards)
 {
     for (int layer = 0; layer < N_LAYERS; layer++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        DO(shoal_fsdp_get_shard(fsdp, layer, &shard));
+        DO(shoal_fsdp_update_shard(fsdp, layer, &shard));
         shards[layer] = (shoal_nn_shard){shard.data, shard.grad, shard.count, SHOAL_F32, SHOAL_F32};
     }
 }

@@ -501,7 +501,7 @@ static void shard_model(shoal_group *group)
         DO(shoal_fsdp_add_param(f, unit_of(id), name, SHOAL_F32, param->columns > 0 ? 2 : 1, shape, values,
                                 NULL));
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        DO(shoal_fsdp_get_shard(f, id, &shard));
+        DO(shoal_fsdp_update_shard(f, id, &shard));
         moments[0][id] = calloc(shard.count + 1, sizeof(float));
         moments[1][id] = calloc(shard.count + 1, sizeof(float));
         DO(moments[0][id] && moments[1][id] ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
@@ -577,7 +577,7 @@ static void update_shards(int t)
 {
     for (int id = 0; id < N_PARAMS; id++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        DO(shoal_fsdp_get_shard(f, id, &shard));
+        DO(shoal_fsdp_update_shard(f, id, &shard));
         adamw(shard.data, shard.grad, moments[0][id], moments[1][id], shard.count, t);
     }
     DO(shoal_fsdp_zero_grad(f));

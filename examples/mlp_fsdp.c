@@ -172,7 +172,7 @@ int main(int n_arguments, char **arguments)
         }
         for (int layer = 0; layer < N_LAYERS; layer++) {
             shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-            DO(shoal_fsdp_get_shard(f, layer, &shard));
+            DO(shoal_fsdp_update_shard(f, layer, &shard));
             update(shard.data, shard.grad, 1, shard.count);
         }
         DO(shoal_fsdp_zero_grad(f));

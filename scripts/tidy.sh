@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # clang-tidy with the tree's .clang-tidy.
 #
-#   scripts/tidy.sh [--quick]            every C file of src, nn, tools and examples
+#   scripts/tidy.sh [--quick]            every C file of src, nn, compat, tools and examples
 #   scripts/tidy.sh [--quick] FILE...
 #
 # --quick ends the analyzer's walk through a function early, and takes a quarter of the time: what lint does.
@@ -21,7 +21,7 @@ database=build/dev/compile_commands.json
 if [[ $# -gt 0 ]]; then
     wanted=("$@")
 else
-    mapfile -t wanted < <(find src nn tools examples -name '*.c' | sort)
+    mapfile -t wanted < <(find src nn compat tools examples -name '*.c' | sort)
 fi
 
 # Only what this machine's build compiles: files for other processors have no entry.

@@ -19,7 +19,7 @@
  *                                    ... add to shoal_fsdp_grad(f, w0) ...
  *                                    shoal_fsdp_post_backward(f, unit);
  *     and at the end:                shoal_fsdp_end_backward(f);
- *                                    ... update what shoal_fsdp_get_shard(f, w0, &shard) gives ...
+ *                                    ... update what shoal_fsdp_update_shard(f, w0, &shard) gives ...
  *                                    shoal_fsdp_zero_grad(f);
  *
  * docs/trainers.md is a whole program with explanations, examples/11_gpt.c a larger one.
@@ -49,9 +49,9 @@
  * With shoal_fsdp_set_sync off for all but the last, kernels go on adding to the same buffers, which are reduced once.
  *
  * ZeRO-1 and ZeRO-2 (`sharded` of the options, shoal_sharded): the same calls and the same bits, but whole parameters
- * stay from step to step. Shards count as written after shoal_fsdp_get_shard, shoal_fsdp_zero_grad or a landed hook;
+ * stay from step to step. Shards count as written after shoal_fsdp_update_shard, shoal_fsdp_zero_grad or a landed hook;
  * the next forward pass then gathers its units again, one unit ahead. A program that writes to shards through
- * addresses it has kept must therefore call shoal_fsdp_get_shard or shoal_fsdp_zero_grad after each update.
+ * addresses it has kept must therefore call shoal_fsdp_update_shard or shoal_fsdp_zero_grad after each update.
  *
  * Bits: with f32, n ranks give the bits of one process that computes the n parts of the batch one after the other, if
  *   - each part has a gradient buffer of its own, which starts with zeros. A process whose kernels add all parts to
@@ -133,7 +133,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create_on_mesh(shoal_mesh *me
  * options must be 0.
  *
  * Gradients are averaged where they are written, so a rank holds each gradient once: shard.grad of
- * shoal_fsdp_get_shard points into memory that the ranks share, until zero_grad, or until the world is closed. (If
+ * shoal_fsdp_update_shard points into memory that the ranks share, until zero_grad, or until the world is closed. (If
  * reduce_dtype differs from the parameters' dtype, there is a copy.)
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create_replicated(shoal_group *group,
@@ -178,9 +178,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp 
  * therefore ask alike; ranks that differ get SHOAL_ERR_MISMATCH there. SHOAL_ERR_STATE: in a backward pass, or while
  * reductions are in flight.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id,
-                                                             shoal_fsdp_shard *shard_out);
-/* shoal_fsdp_get_shard for callers that only read, as a save does. Nothing is gathered again because of it, and it
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_update_shard(shoal_fsdp *fsdp, int id,
+                                                                shoal_fsdp_shard *shard_out);
+/* shoal_fsdp_update_shard for callers that only read, as a save does. Nothing is gathered again because of it, and it
    need not be called on all ranks. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_read_shard(const shoal_fsdp *fsdp, int id,
                                                               shoal_fsdp_shard *shard_out);
@@ -219,7 +219,7 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_backward
  * Ends forward passes that no backward pass follows, as in an evaluation. Whole parameters that were kept for the
  * backward pass are given up, gathers that nothing has used are ended, and the order of these forward passes is what
  * the next ones prefetch by. Without this call a loop of forward passes remembers all of them, and parameters that are
- * kept (SHOAL_RESHARD_NEVER and _PARTLY) see new values only if these were loaded, or if shoal_fsdp_get_shard was
+ * kept (SHOAL_RESHARD_NEVER and _PARTLY) see new values only if these were loaded, or if shoal_fsdp_update_shard was
  * called since they were gathered. SHOAL_ERR_STATE: a unit is still open, or a backward pass has not been ended.
  */
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_forward(shoal_fsdp *fsdp);

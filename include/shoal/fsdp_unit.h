@@ -204,7 +204,7 @@ typedef struct shoal_fsdp_shard {
  * whatever call finds the reduction ended: of a later unit, end_backward or synchronize; not for gradients that stay
  * pending.
  *
- * `shard` is what shoal_fsdp_get_shard gives, and is valid during the call. The hook may write the values of the
+ * `shard` is what shoal_fsdp_update_shard gives, and is valid during the call. The hook may write the values of the
  * shard, which the next gather sees, and the gradient. If it sets shard->grad to NULL, the gradient has been used: its
  * memory is freed, and the next gradient starts from nothing. So no rank needs memory for the gradients of all units.
  * What shoal/fsdp_comm.h says about callbacks holds here, too.

@@ -197,9 +197,6 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_alias(shoal_op_call_cont
 /* In a gradient function: whether input_gradients[index] is needed. */
 SHOAL_API bool shoal_op_needs_gradient(const shoal_op_call_context *call, size_t index);
 
-/* In a gradient function: how many outputs the call had. In a meta function: how many were declared so far. */
-SHOAL_API size_t shoal_op_n_outputs(const shoal_op_call_context *call);
-
 /* In a kernel: takes memory for the kernel's own use, at a multiple of SHOAL_OP_WORKSPACE_ALIGNMENT, with undefined
    contents. It is freed when the call ends. NULL, with the reason in the error text: there is no memory, or this is no
    kernel. */

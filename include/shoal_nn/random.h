@@ -173,7 +173,7 @@ typedef struct shoal_nn_part {
  *     shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
  *     status = shoal_fsdp_get_layout(shoal_fsdp_param_of(f, id), &layout);
  *     shoal_nn_part part = {layout.shape, layout.n_dims, layout.dim, layout.offset, layout.length};
- *     status = shoal_fsdp_get_shard(f, id, &shard);
+ *     status = shoal_fsdp_update_shard(f, id, &shard);
  *     status = shoal_nn_fill_part(&draws, &distribution, layout.dtype, &part, shard.data);
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_fill_part(const shoal_nn_draws *draws,

@@ -65,9 +65,6 @@ typedef struct shoal_nn_schedule {
 /* All fields 0: set at least kind and lr. */
 #define SHOAL_NN_SCHEDULE_INIT SHOAL_SIZED(shoal_nn_schedule)
 
-/* The name of a kind: "constant", "cosine", "inverse_sqrt"; "?" for a number that is no kind. */
-SHOAL_API const char *shoal_nn_schedule_name(shoal_nn_schedule_kind kind);
-
 /* Gives the rate of any step, counted from 0. Does not read or change schedule->step. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_schedule_at(const shoal_nn_schedule *schedule, int64_t step,
                                                              double *lr_out);

@@ -87,12 +87,6 @@ static const struct kind *find_kind(shoal_nn_schedule_kind kind)
     return is_kind ? &kinds[kind] : NULL;
 }
 
-const char *shoal_nn_schedule_name(shoal_nn_schedule_kind kind)
-{
-    const struct kind *row = find_kind(kind);
-    return row ? row->name : "?";
-}
-
 /* Checks ---------------------------------------------------------------------------------------------------- */
 
 static shoal_status check_not_negative(const char *call, const char *name, int64_t value)

@@ -180,11 +180,6 @@ bool shoal_op_needs_gradient(const shoal_op_call_context *call, size_t index)
     return call && index < call->n_needs_gradient && call->needs_gradient[index];
 }
 
-size_t shoal_op_n_outputs(const shoal_op_call_context *call)
-{
-    return call ? call->n_outputs : 0;
-}
-
 void *shoal_op_context(const shoal_op_call_context *call)
 {
     return call ? call->op->context : NULL;

@@ -321,7 +321,7 @@ static void do_step(shoal_fsdp *fsdp, struct rank *self, struct outcome *outcome
 static void append_gradient(shoal_fsdp *fsdp, struct outcome *outcome)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(fsdp, 0, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(fsdp, 0, &shard));
     outcome_append(outcome, shard.grad, shard.count * sizeof(float));
 }
 

@@ -22,7 +22,7 @@ static shoal_status look_in_context(struct item_entry *entry, enum item_use use,
         /* Loads no elements, but counts as a load: the backward pass of an earlier forward pass is then an error. */
         TRY(shoal_fsdp_load_slice(shoal_fsdp_param_of(entry->fsdp, entry->id), 0, 0, NULL));
     }
-    TRY(use == ITEM_WRITE ? shoal_fsdp_get_shard(entry->fsdp, entry->id, &shard)
+    TRY(use == ITEM_WRITE ? shoal_fsdp_update_shard(entry->fsdp, entry->id, &shard)
                           : shoal_fsdp_read_shard(entry->fsdp, entry->id, &shard));
     place_out->data = shard.data;
     return SHOAL_OK;

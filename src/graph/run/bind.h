@@ -75,7 +75,7 @@ struct bound_output {
 
 struct plan_binding {
     struct owned owned; /* must be first; the world ends the binding when it is closed */
-    bool is_owned;
+    struct scope scope; /* of the run */
     struct shoal_plan *plan;
     struct block *memory_block; /* which holds the memories */
     struct memory *memories;    /* by buffer */
@@ -83,15 +83,15 @@ struct plan_binding {
     char *output;
     struct bound_input *inputs;
     uint32_t *by_address;       /* indices of inputs, sorted by address */
-    bool is_apart;              /* the inputs of the last run passed plan_check_apart */
     struct bound_piece *pieces; /* that lie in inputs */
     size_t n_pieces;
     struct bound_set *sets;
     size_t n_sets;
     struct bound_output *outputs;
     uint32_t *n_held; /* by window: generations that were gathered and not released */
+    bool is_owned;
+    bool is_apart; /* the inputs of the last run passed plan_check_apart */
     bool has_eager;
-    struct scope scope; /* of the run */
     _Atomic bool is_running;
     shoal_status broken; /* not SHOAL_OK: the plan cannot run any more */
     char broken_text[ERROR_TEXT_BYTES];

@@ -390,7 +390,7 @@ static inline shoal_status explicit_look(struct runner *r, const struct call *c)
     for (int i = 0; i < n_params; i++) {
         struct part part;
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        shoal_status status = shoal_fsdp_get_shard(context_of(r, c), i, &shard);
+        shoal_status status = shoal_fsdp_update_shard(context_of(r, c), i, &shard);
         if (status != SHOAL_OK || !explicit_part(r, c, i, &part)) {
             return status != SHOAL_OK ? status : SHOAL_ERR_INTERNAL;
         }

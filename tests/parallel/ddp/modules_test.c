@@ -259,7 +259,7 @@ TEST_RANKS(replicas_of_the_sharding_machine_agree, 3)
         reduce_by_fsdp(&s, fsdp, step);
         for (int i = 0; i < NET_PARAMS; i++) {
             shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-            CHECK_OK(shoal_fsdp_get_shard(fsdp, i, &shard));
+            CHECK_OK(shoal_fsdp_update_shard(fsdp, i, &shard));
             CHECK_BYTES(shoal_data(shoal_grad(s.net.params[i])), shard.grad, net_bytes(&s.net, i));
         }
     }

@@ -58,7 +58,7 @@ static void check_layout(const struct setting *s, int kind, shoal_shard_layout *
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
     size_t count = 1;
     *layout = (shoal_shard_layout){.struct_size = sizeof *layout};
-    REQUIRE_OK(shoal_fsdp_get_shard(s->fsdp, kind, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s->fsdp, kind, &shard));
     REQUIRE_OK(shoal_fsdp_get_layout(shoal_fsdp_param_of(s->fsdp, kind), layout));
     CHECK_INT(layout->struct_size, sizeof *layout);
     CHECK_INT(layout->unit, 0);
@@ -182,7 +182,7 @@ TEST_RANKS(gradients_are_gathered, 3)
     }
     CHECK_OK(shoal_fsdp_post_backward(s.fsdp, 0));
     CHECK_OK(shoal_fsdp_end_backward(s.fsdp));
-    REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, 0, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, 0, &shard));
     CHECK_OK(shoal_fsdp_gather_array(shoal_fsdp_param_of(s.fsdp, 0), SHOAL_F32, shard.grad, got,
                                      SHOAL_FSDP_ALL_RANKS));
     for (int i = 0; i < 7; i++) {
@@ -218,7 +218,7 @@ TEST_RANKS(arrays_in_the_middle_of_a_step, 3)
     for (int unit = 0; unit < 3; unit++) {
         CHECK_OK(shoal_fsdp_add_param(s.fsdp, unit, "w", SHOAL_F32, 1, SHAPE(7), NULL, NULL));
     }
-    REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, 1, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, 1, &shard));
     for (int step = 0; step < 3; step++) {
         for (int unit = 0; unit < 3; unit++) {
             CHECK_OK(shoal_fsdp_pre_forward(s.fsdp, unit));
@@ -237,7 +237,7 @@ TEST_RANKS(arrays_in_the_middle_of_a_step, 3)
         }
         CHECK_OK(shoal_fsdp_end_backward(s.fsdp));
         for (int unit = 0; unit < 3; unit++) {
-            REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, unit, &shard));
+            REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, unit, &shard));
             for (size_t i = 0; i < shard.count; i++) {
                 CHECK_DOUBLE((double)((const float *)shard.grad)[i], unit + 1.0);
             }
@@ -320,7 +320,7 @@ TEST_RANKS(arrays_that_are_refused, 2)
     REQUIRE(setting_open(self, &s, MODEL_FSDP, NULL));
     CHECK_OK(shoal_fsdp_add_param(s.fsdp, 0, "bias", SHOAL_F32, 1, SHAPE(6), NULL, NULL));
     CHECK_OK(shoal_fsdp_add_param(s.fsdp, 0, "weight", SHOAL_F32, 1, SHAPE(6), NULL, NULL));
-    REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, 1, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, 1, &shard));
     CHECK_REFUSED(
         shoal_fsdp_gather_array(shoal_fsdp_param_of(NULL, 1), SHOAL_F32, part, full, SHOAL_FSDP_ALL_RANKS),
         SHOAL_ERR_INVALID, "gather_array: fsdp is NULL");

@@ -58,7 +58,7 @@ static void set_gradients(struct setting *s, shoal_dtype dtype, const double *va
 static double gradient_at(struct setting *s, shoal_dtype dtype, size_t i)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    CHECK_OK(shoal_fsdp_get_shard(s->fsdp, 0, &shard));
+    CHECK_OK(shoal_fsdp_update_shard(s->fsdp, 0, &shard));
     bool is_here = (int64_t)i >= shard.offset && (int64_t)i < shard.offset + shard.length;
     const char *data = shard.grad;
     return is_here ? scalar_load(dtype, data + (i - (size_t)shard.offset) * dtype_bytes(dtype)).re
@@ -284,7 +284,7 @@ static void check_values(struct rank *self, enum model_mode mode, shoal_dtype dt
     CHECK_OK(shoal_fsdp_clip_grad_value(s.fsdp, limit));
     double bound = round_to(dtype, limit);
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    CHECK_OK(shoal_fsdp_get_shard(s.fsdp, 0, &shard));
+    CHECK_OK(shoal_fsdp_update_shard(s.fsdp, 0, &shard));
     for (size_t i = 0; i < COUNT; i++) {
         bool is_here = (int64_t)i >= shard.offset && (int64_t)i < shard.offset + shard.length;
         double actual = gradient_at(&s, dtype, i);

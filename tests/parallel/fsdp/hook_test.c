@@ -362,7 +362,7 @@ static void check_unused(struct rank *self, enum model_mode mode)
             for (int rank = 0; rank < self->n_ranks && rank <= model_params[id].unit; rank++) {
                 wanted += (float)(60 * (rank + 1) + step);
             }
-            REQUIRE_OK(shoal_fsdp_get_shard(fsdp, id, &shard));
+            REQUIRE_OK(shoal_fsdp_update_shard(fsdp, id, &shard));
             REQUIRE(shard.grad != NULL);
             for (size_t i = 0; i < shard.count; i++) {
                 float got = ((const float *)shard.grad)[i];
@@ -375,7 +375,7 @@ static void check_unused(struct rank *self, enum model_mode mode)
     CHECK_OK(shoal_fsdp_set_sync(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), false));
     CHECK_OK(shoal_fsdp_end_backward(fsdp));
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    CHECK_OK(shoal_fsdp_get_shard(fsdp, 0, &shard));
+    CHECK_OK(shoal_fsdp_update_shard(fsdp, 0, &shard));
     CHECK(shard.grad == NULL);
     model_close(world, mesh, fsdp);
 }
@@ -408,7 +408,7 @@ TEST_RANKS(unused_is_off_at_first, 2)
     CHECK_OK(shoal_fsdp_zero_grad(fsdp));
     CHECK_OK(shoal_fsdp_end_backward(fsdp));
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    CHECK_OK(shoal_fsdp_get_shard(fsdp, 0, &shard));
+    CHECK_OK(shoal_fsdp_update_shard(fsdp, 0, &shard));
     CHECK(shard.grad == NULL);
     model_close(world, mesh, fsdp);
 }

@@ -362,7 +362,7 @@ static shoal_status look_at_shard(struct models *models, bool differs)
     for (int i = 0; made == SHOAL_OK && i < 2; i++) {
         shoal_status status = shoal_fsdp_pre_forward(models->of[0], 0);
         status = status == SHOAL_OK ? shoal_fsdp_post_forward(models->of[0], 0) : status;
-        status = status == SHOAL_OK && differs ? shoal_fsdp_get_shard(models->of[0], 0, &shard) : status;
+        status = status == SHOAL_OK && differs ? shoal_fsdp_update_shard(models->of[0], 0, &shard) : status;
         if (status != SHOAL_OK) {
             return status;
         }

@@ -144,7 +144,7 @@ TEST_RANKS(gradients_that_stay, 2)
     CHECK_OK(shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(s.fsdp, 2), optimize, &s.optimizer));
     CHECK_OK(model_fsdp_pass(s.fsdp, &pass, 0, self->rank, 0));
     CHECK_STRING(s.optimizer.ids, "45");
-    CHECK_OK(shoal_fsdp_get_shard(s.fsdp, 4, &shard));
+    CHECK_OK(shoal_fsdp_update_shard(s.fsdp, 4, &shard));
     REQUIRE(shard.grad != NULL);
     float first = *(const float *)shard.grad;
     CHECK_OK(shoal_fsdp_set_sync(shoal_fsdp_unit_of(s.fsdp, SHOAL_FSDP_ALL_UNITS), false));
@@ -152,7 +152,7 @@ TEST_RANKS(gradients_that_stay, 2)
     CHECK_STRING(s.optimizer.ids, "45");
     CHECK_OK(shoal_fsdp_synchronize(s.fsdp));
     CHECK_STRING(s.optimizer.ids, "4545");
-    CHECK_OK(shoal_fsdp_get_shard(s.fsdp, 4, &shard));
+    CHECK_OK(shoal_fsdp_update_shard(s.fsdp, 4, &shard));
     CHECK_DOUBLE((double)*(const float *)shard.grad, 2 * (double)first);
     setting_close(&s);
 }

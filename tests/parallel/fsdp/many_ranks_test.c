@@ -58,7 +58,7 @@ static void add_gradient(shoal_fsdp *fsdp, int id, shoal_dtype dtype, int rank)
 static void check_gradient(shoal_fsdp *fsdp, int id)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(fsdp, id, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(fsdp, id, &shard));
     REQUIRE(shard.grad != NULL);
     for (size_t i = 0; i < shard.count; i++) {
         REQUIRE(CHECK_DOUBLE((double)((const float *)shard.grad)[i], 3.5));

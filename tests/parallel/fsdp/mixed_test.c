@@ -241,7 +241,7 @@ static void run_micro(shoal_fsdp *fsdp, const struct policy *policy, int rank, i
 static void check_gradient(shoal_fsdp *fsdp, const struct policy *policy, struct ranks ranks, int id)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(fsdp, id, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(fsdp, id, &shard));
     REQUIRE(shard.grad != NULL);
     int64_t inner = params[id].n_dims > 1 && params[id].dim == 0 ? params[id].shape[1] : 1;
     int64_t row = shard.length * inner;
@@ -393,7 +393,7 @@ static double add_up(shoal_world *world, shoal_dtype reduce_dtype, const double 
         CHECK_OK(shoal_fsdp_end_backward(fsdp));
     }
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    CHECK_OK(shoal_fsdp_get_shard(fsdp, 0, &shard));
+    CHECK_OK(shoal_fsdp_update_shard(fsdp, 0, &shard));
     sum = shard.count > 0 && shard.grad ? load(SHOAL_F32, shard.grad, 0) : (double)NAN;
     shoal_fsdp_free(fsdp);
     return shoal_world_rank(world) == 0 ? sum : 0.0;

@@ -163,7 +163,7 @@ static void update(shoal_fsdp *fsdp)
 {
     for (int id = 0; id < N_PARAMS; id++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        REQUIRE_OK(shoal_fsdp_get_shard(fsdp, id, &shard));
+        REQUIRE_OK(shoal_fsdp_update_shard(fsdp, id, &shard));
         REQUIRE(shard.grad != NULL);
         for (size_t i = 0; i < shard.count; i++) {
             ((float *)shard.data)[i] -= 0.1F * ((const float *)shard.grad)[i];

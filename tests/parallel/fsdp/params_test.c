@@ -44,7 +44,7 @@ static void run_backward(shoal_fsdp *fsdp, int unit, int id, size_t count, float
 static void check_gradient(shoal_fsdp *fsdp, int id, float value)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(fsdp, id, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(fsdp, id, &shard));
     REQUIRE(shard.grad != NULL);
     for (size_t i = 0; i < shard.count; i++) {
         CHECK_DOUBLE((double)((const float *)shard.grad)[i], (double)value);
@@ -54,7 +54,7 @@ static void check_gradient(shoal_fsdp *fsdp, int id, float value)
 static void check_no_gradient(shoal_fsdp *fsdp, int id)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(fsdp, id, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(fsdp, id, &shard));
     CHECK(shard.grad == NULL);
 }
 
@@ -175,14 +175,14 @@ TEST_RANKS(shards_say_where_they_are, 4)
     CHECK_OK(shoal_fsdp_add_param(s.fsdp, 0, "rows", SHOAL_F32, 2, SHAPE(5, 3), values, NULL));
     CHECK_OK(shoal_fsdp_add_param_along(s.fsdp, 0, "columns", SHOAL_F32, 2, SHAPE(2, 12), 1, values, NULL));
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, 0, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, 0, &shard));
     CHECK_INT(shard.offset, begins[s.rank]);
     CHECK_INT(shard.length, lengths[s.rank]);
     CHECK_INT(shard.count, lengths[s.rank] * 3);
     CHECK(shard.data != NULL);
     CHECK(shard.grad == NULL);
     CHECK_BYTES(shard.data, values + begins[s.rank] * 3, shard.count * sizeof(float));
-    REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, 1, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, 1, &shard));
     CHECK_INT(shard.offset, 3 * s.rank);
     CHECK_INT(shard.length, 3);
     CHECK_INT(shard.count, 6);
@@ -202,14 +202,14 @@ TEST_RANKS(shards_stay_where_they_are, 3)
     count_up(values, 7, 1.0F);
     CHECK_OK(shoal_fsdp_add_param(s.fsdp, 0, "w", SHOAL_F32, 1, SHAPE(7), values, NULL));
     shoal_fsdp_shard first = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, 0, &first));
+    REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, 0, &first));
     for (int step = 0; step < 3; step++) {
         check_forward(s.fsdp, 0, 0, 7, 1.0F);
         run_backward(s.fsdp, 0, 0, 7, 1.0F);
         CHECK_OK(shoal_fsdp_end_backward(s.fsdp));
         CHECK_OK(shoal_fsdp_load(shoal_fsdp_param_of(s.fsdp, 0), values));
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, 0, &shard));
+        REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, 0, &shard));
         CHECK(shard.data == first.data);
     }
     setting_close(&s);
@@ -332,7 +332,7 @@ static void update_without_backward(struct setting *s, bool is_cast)
 {
     for (int k = 1; k <= 3; k++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        REQUIRE_OK(shoal_fsdp_get_shard(s->fsdp, 0, &shard));
+        REQUIRE_OK(shoal_fsdp_update_shard(s->fsdp, 0, &shard));
         for (size_t i = 0; i < shard.count; i++) {
             ((float *)shard.data)[i] = (float)k;
         }
@@ -350,7 +350,7 @@ static void update_after_backward(struct setting *s, bool is_cast)
 {
     for (int k = 1; k <= 3; k++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        REQUIRE_OK(shoal_fsdp_get_shard(s->fsdp, 0, &shard));
+        REQUIRE_OK(shoal_fsdp_update_shard(s->fsdp, 0, &shard));
         for (size_t i = 0; i < shard.count; i++) {
             ((float *)shard.data)[i] = (float)k;
         }
@@ -511,7 +511,7 @@ TEST_RANKS(thawed_later_gradients_keep_their_dtype, 2)
     CHECK_OK(shoal_fsdp_post_backward(s.fsdp, 0));
     CHECK_OK(shoal_fsdp_end_backward(s.fsdp));
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, 0, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, 0, &shard));
     REQUIRE(shard.grad != NULL);
     CHECK_DOUBLE(((const double *)shard.grad)[0], tiny);
     setting_close(&s);
@@ -597,7 +597,7 @@ static void check_empty(struct rank *self, enum model_mode mode, const shoal_fsd
         CHECK_DOUBLE(norm, 0.0);
         for (int id = 0; id < 4; id++) {
             shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-            REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, id, &shard));
+            REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, id, &shard));
             CHECK_INT(shard.count, 0);
             CHECK_OK(shoal_fsdp_gather(shoal_fsdp_param_of(s.fsdp, id), NULL, SHOAL_FSDP_ALL_RANKS));
             CHECK_OK(shoal_fsdp_load(shoal_fsdp_param_of(s.fsdp, id), NULL));

@@ -181,7 +181,7 @@ static void check_shards(shoal_fsdp *fsdp, int n_shards, double value)
 {
     for (int id = 0; id < MODEL_PARAMS; id++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        REQUIRE_OK(shoal_fsdp_get_shard(fsdp, id, &shard));
+        REQUIRE_OK(shoal_fsdp_update_shard(fsdp, id, &shard));
         CHECK_INT(shard.grad != NULL, value != 0.0);
         if (!shard.grad || model_params[id].dim != 0) {
             continue;
@@ -267,7 +267,7 @@ TEST_RANKS(shards_that_wait_for_replicas, 4)
             shoal_pending_gradient pending = SHOAL_PENDING_GRADIENT_INIT;
             shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
             REQUIRE_OK(shoal_fsdp_get_pending(shoal_fsdp_param_of(s.fsdp, id), &pending));
-            REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, id, &shard));
+            REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, id, &shard));
             CHECK(pending.full == NULL && shard.grad == NULL);
             REQUIRE(pending.partial != NULL);
             CHECK_INT(pending.partial_count, shard.count);
@@ -344,7 +344,7 @@ static void check_digits(struct rank *self, const float *reduced, int n_reduced,
         CHECK_DOUBLE((double)from_bf16(((const uint16_t *)pending.full)[i]), pending_value);
     }
     CHECK_OK(shoal_fsdp_synchronize(fsdp));
-    CHECK_OK(shoal_fsdp_get_shard(fsdp, 0, &shard));
+    CHECK_OK(shoal_fsdp_update_shard(fsdp, 0, &shard));
     for (size_t i = 0; i < shard.count; i++) {
         CHECK_DOUBLE((double)((const float *)shard.grad)[i], wanted);
     }
@@ -391,7 +391,7 @@ TEST_RANKS(unused, 2)
     CHECK_OK(shoal_fsdp_synchronize(s.fsdp));
     for (int id = 0; id < MODEL_PARAMS; id++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        CHECK_OK(shoal_fsdp_get_shard(s.fsdp, id, &shard));
+        CHECK_OK(shoal_fsdp_update_shard(s.fsdp, id, &shard));
         CHECK(shard.grad != NULL);
         for (size_t i = 0; shard.grad && i < shard.count; i++) {
             CHECK_DOUBLE((double)((const float *)shard.grad)[i], id == 1 ? 3.0 : 0.0);

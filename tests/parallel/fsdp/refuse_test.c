@@ -188,7 +188,7 @@ static void check_bad_ids(shoal_fsdp *fsdp)
                       words);
         CHECK_REFUSED(shoal_fsdp_gather(shoal_fsdp_param_of(fsdp, ids[k]), values, SHOAL_FSDP_ALL_RANKS),
                       SHOAL_ERR_INVALID, words);
-        CHECK_REFUSED(shoal_fsdp_get_shard(fsdp, ids[k], &shard), SHOAL_ERR_INVALID, words);
+        CHECK_REFUSED(shoal_fsdp_update_shard(fsdp, ids[k], &shard), SHOAL_ERR_INVALID, words);
         CHECK(shoal_fsdp_full_param(fsdp, ids[k]) == NULL);
         CHECK_ERROR_TEXT(words);
         CHECK(shoal_fsdp_grad(fsdp, ids[k]) == NULL);
@@ -229,7 +229,7 @@ static void check_null(void)
     CHECK_REFUSED(shoal_fsdp_broadcast(shoal_fsdp_param_of(NULL, 0), &value, 0), SHOAL_ERR_INVALID, words);
     CHECK_REFUSED(shoal_fsdp_gather(shoal_fsdp_param_of(NULL, 0), &value, SHOAL_FSDP_ALL_RANKS),
                   SHOAL_ERR_INVALID, words);
-    CHECK_REFUSED(shoal_fsdp_get_shard(NULL, 0, &shard), SHOAL_ERR_INVALID, words);
+    CHECK_REFUSED(shoal_fsdp_update_shard(NULL, 0, &shard), SHOAL_ERR_INVALID, words);
     CHECK_REFUSED(shoal_fsdp_pre_forward(NULL, 0), SHOAL_ERR_INVALID, words);
     CHECK_REFUSED(shoal_fsdp_post_forward(NULL, 0), SHOAL_ERR_INVALID, words);
     CHECK_REFUSED(shoal_fsdp_pre_backward(NULL, 0), SHOAL_ERR_INVALID, words);
@@ -273,7 +273,7 @@ TEST_RANKS(arguments, 2)
     CHECK_REFUSED(shoal_fsdp_load(shoal_fsdp_param_of(fsdp, 0), NULL), SHOAL_ERR_INVALID, "full is NULL");
     CHECK_REFUSED(shoal_fsdp_gather(shoal_fsdp_param_of(fsdp, 0), NULL, SHOAL_FSDP_ALL_RANKS),
                   SHOAL_ERR_INVALID, "full is NULL");
-    CHECK_REFUSED(shoal_fsdp_get_shard(fsdp, 0, NULL), SHOAL_ERR_INVALID, "shard_out is NULL");
+    CHECK_REFUSED(shoal_fsdp_update_shard(fsdp, 0, NULL), SHOAL_ERR_INVALID, "shard_out is NULL");
     CHECK_REFUSED(shoal_fsdp_broadcast(shoal_fsdp_param_of(fsdp, 0), NULL, -1), SHOAL_ERR_INVALID, "-1");
     CHECK_REFUSED(shoal_fsdp_broadcast(shoal_fsdp_param_of(fsdp, 0), NULL, 2), SHOAL_ERR_INVALID, "root 2");
     CHECK_REFUSED(shoal_fsdp_clip_grad_norm(fsdp, -1.0, 2.0, false, NULL), SHOAL_ERR_INVALID, "-1");
@@ -393,7 +393,7 @@ TEST_RANKS(calls_out_of_turn, 2)
     for (int step = 0; step < 3; step++) {
         run_step(fsdp, step == 0);
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        REQUIRE_OK(shoal_fsdp_get_shard(fsdp, 0, &shard));
+        REQUIRE_OK(shoal_fsdp_update_shard(fsdp, 0, &shard));
         REQUIRE(shard.grad != NULL);
         for (size_t i = 0; i < shard.count; i++) {
             CHECK_DOUBLE((double)((const float *)shard.grad)[i], 1.0);

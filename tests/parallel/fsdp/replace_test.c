@@ -116,7 +116,7 @@ static void update(struct trainer *trainer)
 {
     for (int id = 0; id < shoal_fsdp_n_params(trainer->fsdp); id++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        REQUIRE_OK(shoal_fsdp_get_shard(trainer->fsdp, id, &shard));
+        REQUIRE_OK(shoal_fsdp_update_shard(trainer->fsdp, id, &shard));
         float *values = shard.data;
         const float *grad = shard.grad;
         REQUIRE(grad != NULL);
@@ -416,7 +416,7 @@ TEST_RANKS(any_allocation_may_fail, 1)
 static const float *grad_at(const struct trainer *trainer, int id)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    return CHECK_OK(shoal_fsdp_get_shard(trainer->fsdp, id, &shard)) ? shard.grad : NULL;
+    return CHECK_OK(shoal_fsdp_update_shard(trainer->fsdp, id, &shard)) ? shard.grad : NULL;
 }
 
 /* Of so many steps since the gradients were cleared. */

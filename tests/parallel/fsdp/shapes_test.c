@@ -162,7 +162,7 @@ static void update(struct trainer *trainer)
 {
     for (int id = 0; id < trainer->n_params; id++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        REQUIRE_OK(shoal_fsdp_get_shard(trainer->fsdp, id, &shard));
+        REQUIRE_OK(shoal_fsdp_update_shard(trainer->fsdp, id, &shard));
         float *values = shard.data;
         const float *grad = shard.grad;
         for (int k = 0; k < 2; k++) {

@@ -56,7 +56,7 @@ static void check_slices(const struct setting *s, int kind)
         check_gathered_to(s, kind, 3);
     }
     fill(kind, full, 4);
-    REQUIRE_OK(shoal_fsdp_get_shard(s->fsdp, kind, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s->fsdp, kind, &shard));
     size_t n = pack_slice(kind, full, shard.offset, shard.length, slice);
     CHECK_OK(shoal_fsdp_load_slice(shoal_fsdp_param_of(s->fsdp, kind), shard.offset, shard.length,
                                    n > 0 ? slice : NULL));

@@ -53,7 +53,7 @@ static void give(const struct setting *s, int id, float value, bool has_values)
 static void check_shards(const struct setting *s, int id, float value)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(s->fsdp, id, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s->fsdp, id, &shard));
     REQUIRE(shard.grad != NULL);
     for (size_t i = 0; i < shard.count; i++) {
         CHECK_DOUBLE((double)((const float *)shard.grad)[i], (double)value);
@@ -197,14 +197,14 @@ TEST_RANKS(structs_of_older_programs, 2)
     give(&s, 0, 2.0f, false);
     end(&s);
     shoal_fsdp_shard shard = {.struct_size = offsetof(shoal_fsdp_shard, offset), .offset = 77, .length = 88};
-    CHECK_OK(shoal_fsdp_get_shard(s.fsdp, 0, &shard));
+    CHECK_OK(shoal_fsdp_update_shard(s.fsdp, 0, &shard));
     CHECK_INT(shard.struct_size, offsetof(shoal_fsdp_shard, offset));
     CHECK(shard.data != NULL);
     CHECK_INT(shard.offset, 77);
     CHECK_INT(shard.length, 88);
     shard.struct_size = 0;
     shard.count = 99;
-    CHECK_STATUS(shoal_fsdp_get_shard(s.fsdp, 0, &shard), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_fsdp_update_shard(s.fsdp, 0, &shard), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("get_shard: shard_out");
     CHECK_INT(shard.count, 99);
     shoal_pending_gradient pending = {.struct_size = offsetof(shoal_pending_gradient, partial),

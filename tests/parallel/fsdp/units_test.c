@@ -113,7 +113,7 @@ static float sum_of(const struct setting *s)
 static void check_gradient(struct setting *s, int unit, float value)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(s->fsdp, unit, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s->fsdp, unit, &shard));
     CHECK_INT(shard.grad != NULL, value >= 0.0F);
     for (size_t i = 0; shard.grad && i < shard.count; i++) {
         CHECK_DOUBLE((double)((const float *)shard.grad)[i], (double)value);
@@ -328,7 +328,7 @@ TEST_RANKS(parameters_that_stay_after_backward, 2)
     CHECK_EVENTS(&s, "r0 r1 r2 r3 u3 u2 r3 u1 u0 r1 r0");
     check_gradients(&s, 2 * sum_of(&s) / 2);
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(s.fsdp, 2, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(s.fsdp, 2, &shard));
     for (size_t i = 0; i < shard.count; i++) {
         ((float *)shard.data)[i] += 100.0F;
     }
@@ -378,7 +378,7 @@ TEST_RANKS(backwards_that_are_not_the_last, 2)
             CHECK_OK(shoal_fsdp_set_is_last_backward(s.fsdp, false));
             forward(&s);
             backward(&s, 1.0F);
-            CHECK_STATUS(shoal_fsdp_get_shard(s.fsdp, 0, &shard), SHOAL_ERR_STATE);
+            CHECK_STATUS(shoal_fsdp_update_shard(s.fsdp, 0, &shard), SHOAL_ERR_STATE);
             CHECK_ERROR_TEXT("get_shard: gradients are still being reduced");
             CHECK_STATUS(shoal_fsdp_clip_grad_value(s.fsdp, 1.0), SHOAL_ERR_STATE);
             CHECK_OK(shoal_fsdp_set_is_last_backward(s.fsdp, true));
@@ -462,7 +462,7 @@ static void add_to_shards(struct setting *s, float value)
 {
     for (int unit = 0; unit < N_UNITS; unit++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        REQUIRE_OK(shoal_fsdp_get_shard(s->fsdp, unit, &shard));
+        REQUIRE_OK(shoal_fsdp_update_shard(s->fsdp, unit, &shard));
         for (size_t i = 0; i < shard.count; i++) {
             ((float *)shard.data)[i] += value;
         }
@@ -624,7 +624,7 @@ TEST_RANKS(zeroed_inside_a_backward, 2)
 static void write_shard(shoal_fsdp *fsdp, int id, float value)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    REQUIRE_OK(shoal_fsdp_get_shard(fsdp, id, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(fsdp, id, &shard));
     for (size_t i = 0; i < shard.count; i++) {
         ((float *)shard.data)[i] = value;
     }

@@ -159,7 +159,7 @@ struct run {
 static shoal_status write_one(shoal_fsdp *fsdp, int id)
 {
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-    MODEL_TRY(shoal_fsdp_get_shard(fsdp, id, &shard));
+    MODEL_TRY(shoal_fsdp_update_shard(fsdp, id, &shard));
     for (size_t i = 0; i < shard.count; i++) {
         ((float *)shard.data)[i] += 0.25F;
     }
@@ -248,7 +248,7 @@ TEST_RANKS(an_address_that_is_kept, 2)
     REQUIRE(world != NULL);
     REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), &options, &fsdp));
     REQUIRE_OK(shoal_fsdp_add_param(fsdp, 0, "w", SHOAL_F32, 1, SHAPE(2), NULL, NULL));
-    REQUIRE_OK(shoal_fsdp_get_shard(fsdp, 0, &shard));
+    REQUIRE_OK(shoal_fsdp_update_shard(fsdp, 0, &shard));
     for (int step = 0; step < 3; step++) {
         REQUIRE_OK(shoal_fsdp_pre_forward(fsdp, 0));
         const float *full = shoal_fsdp_full_param(fsdp, 0);
@@ -329,7 +329,7 @@ TEST_RANKS(shards_asked_for_while_a_unit_is_open, 2)
         const float *full = shoal_fsdp_full_param(fsdp, 0);
         CHECK(full && full[0] == (float)step && full[3] == (float)step);
         test_barrier(self);
-        REQUIRE_OK(shoal_fsdp_get_shard(fsdp, 0, &shard));
+        REQUIRE_OK(shoal_fsdp_update_shard(fsdp, 0, &shard));
         ((float *)shard.data)[0] += 1.0F;
         ((float *)shard.data)[1] += 1.0F;
         REQUIRE_OK(shoal_fsdp_pre_forward(fsdp, 1));
@@ -500,7 +500,7 @@ static void check_asking(struct rank *self, int in_step, int unit)
     for (int step = 0; step < 3 && status == SHOAL_OK; step++) {
         for (int i = 0; i < 3 && status == SHOAL_OK; i++) {
             if (self->rank == 1 && step == in_step && i == unit) {
-                CHECK_OK(shoal_fsdp_get_shard(fsdp, 0, &shard));
+                CHECK_OK(shoal_fsdp_update_shard(fsdp, 0, &shard));
             }
             status = shoal_fsdp_pre_forward(fsdp, i);
             status = status == SHOAL_OK ? shoal_fsdp_post_forward(fsdp, i) : status;

@@ -310,7 +310,7 @@ TEST_RANKS(calls_of_explicit_contexts, 2)
         REFUSED(shoal_fsdp_end_backward(f));
         REFUSED(shoal_fsdp_end_forward(f));
         REFUSED(shoal_fsdp_set_requires_grad(f, 0, false));
-        REFUSED(shoal_fsdp_get_shard(f, 0, &shard));
+        REFUSED(shoal_fsdp_update_shard(f, 0, &shard));
         REFUSED(shoal_fsdp_find_param(f, "weight", &id));
         CHECK(!shoal_fsdp_full_param(f, 0) && !shoal_fsdp_grad(f, 0) &&
               !shoal_fsdp_grad_to_store(f, 0, &has_values));

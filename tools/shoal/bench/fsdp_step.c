@@ -312,7 +312,7 @@ static shoal_status update_matrix(struct network *network, int i)
     shoal_status status = shoal_group_all_reduce(network->group, matrix->gradient, matrix->gradient,
                                                  count(matrix), SHOAL_F32, SHOAL_SUM);
     if (status == SHOAL_OK) {
-        status = shoal_fsdp_get_shard(network->fsdp, i, &part);
+        status = shoal_fsdp_update_shard(network->fsdp, i, &part);
     }
     if (status != SHOAL_OK) {
         return status;

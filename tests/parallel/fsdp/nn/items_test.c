@@ -34,7 +34,7 @@ static bool list_shards(struct run *run, int step, shoal_nn_shard *shards)
 {
     for (int i = 0; i < N_PARAMS; i++) {
         shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
-        if (!CHECK_OK(shoal_fsdp_get_shard(run->fsdp, i, &shard))) {
+        if (!CHECK_OK(shoal_fsdp_update_shard(run->fsdp, i, &shard))) {
             return false;
         }
         int64_t row = rows[i].n_dims == 2 ? rows[i].shape[1] : 1;

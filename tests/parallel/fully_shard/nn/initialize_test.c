@@ -397,7 +397,7 @@ TEST_RANKS(explicit_shards, 3)
         REQUIRE_OK(shoal_fsdp_add_param_along(fsdp, dim, dim == 0 ? "w" : "v", SHOAL_F32, 2,
                                               INTS(dim == 0 ? 7 : 8, 30), dim, NULL, &id));
         REQUIRE_OK(shoal_fsdp_get_layout(shoal_fsdp_param_of(fsdp, id), &layout));
-        REQUIRE_OK(shoal_fsdp_get_shard(fsdp, id, &part_of_rank));
+        REQUIRE_OK(shoal_fsdp_update_shard(fsdp, id, &part_of_rank));
         const shoal_nn_part part = {layout.shape, layout.n_dims, layout.dim, layout.offset, layout.length};
         const shoal_nn_part all = {layout.shape, layout.n_dims, 0, 0, layout.shape[0]};
         CHECK_OK(shoal_nn_fill_part(&draws, &kaiming, layout.dtype, &part, part_of_rank.data));

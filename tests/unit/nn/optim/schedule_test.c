@@ -208,12 +208,3 @@ TEST(schedules_are_checked)
     CHECK_STATUS(shoal_nn_schedule_at(&schedule, 0, &lr), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("schedule: struct_size 4 is not");
 }
-
-TEST(kinds_have_names)
-{
-    CHECK_STRING(shoal_nn_schedule_name(CONSTANT), "constant");
-    CHECK_STRING(shoal_nn_schedule_name(COSINE), "cosine");
-    CHECK_STRING(shoal_nn_schedule_name(INVERSE_SQRT), "inverse_sqrt");
-    CHECK_STRING(shoal_nn_schedule_name((shoal_nn_schedule_kind)0), "?");
-    CHECK_STRING(shoal_nn_schedule_name((shoal_nn_schedule_kind)99), "?");
-}
