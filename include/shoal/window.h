@@ -41,8 +41,8 @@ typedef struct shoal_symmetric shoal_symmetric;
 
 /*
  * Makes symmetric memory with a block of `bytes` bytes for every rank of the group. Collective. Blocks are zeroed and
- * begin at a page. The size cannot be changed: make another one if it is too small. 0 bytes are allowed; such blocks
- * must not be read or written.
+ * begin at a page. The size cannot be changed; shoal_symmetric_reserve makes memory that can grow. 0 bytes are
+ * allowed; such blocks must not be read or written.
  *
  *     status = shoal_symmetric_create(group, bytes, &memory);         on all members, once for a large block
  *     float *gradients = shoal_symmetric_data(memory);                divide it as you like
@@ -55,6 +55,36 @@ typedef struct shoal_symmetric shoal_symmetric;
  */
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
 shoal_symmetric_create(shoal_group *group, size_t bytes, SHOAL_GIVES shoal_symmetric **symmetric_out);
+/*
+ * Makes symmetric memory that can grow: as shoal_symmetric_create, with addresses for reserve_bytes bytes in every
+ * block, of which `bytes` can be used at first. Only these take memory. Collective.
+ *
+ *     status = shoal_symmetric_reserve(group, bytes, (size_t)64 << 30, &memory);
+ *     ...
+ *     status = shoal_symmetric_grow(group, memory, 2 * bytes);        addresses and contents stay
+ *
+ * A program must not read or write behind the bytes that a block has: such pages take memory that nobody has compared
+ * with what is free. Each process keeps a descriptor open for the memory; a program that closes descriptors which it
+ * does not know can go on using the memory, but not let it grow.
+ *
+ * SHOAL_ERR_INVALID on all ranks, and the group can still be used: ranks differ in a size, or reserve_bytes is less
+ * than bytes.
+ */
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_symmetric_reserve(
+    shoal_group *group, size_t bytes, size_t reserve_bytes, SHOAL_GIVES shoal_symmetric **symmetric_out);
+/*
+ * Lets all blocks grow to `bytes` bytes, which are compared with what is free, and committed, as if they were created.
+ * Blocks stay where they are, with what is in them; what is new is zeroed. Collective. `group` has the ranks of the
+ * group that the memory was made for, in any order. The size that the blocks have is allowed, and changes nothing. No
+ * other call on this memory may be made meanwhile on this rank.
+ *
+ * After an error this rank's size is the old one. Unless a rank has died meanwhile, so is that of all others, and the
+ * group can still be used. SHOAL_ERR_INVALID: ranks differ in the size or the memory, or the size is less than before
+ * or more than was reserved. SHOAL_ERR_STATE: on some rank a collective of the group has not ended; wait for it first.
+ */
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_symmetric_grow(shoal_group *group,
+                                                                              shoal_symmetric *symmetric,
+                                                                              size_t bytes);
 /* The caller's own block. */
 SHOAL_API void *shoal_symmetric_data(shoal_symmetric *symmetric);
 /* The block of any rank of the group, mapped into this process. NULL, with the reason in shoal_error_text: there is no

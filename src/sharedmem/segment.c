@@ -8,6 +8,7 @@
 #include "sharedmem/segment.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,6 +46,7 @@ struct segment {
     char *base;
     size_t bytes;
     void *read_only; /* NULL until somebody asks */
+    int fd;          /* of a sparse segment; -1: none */
     struct segment *next;
 };
 
@@ -92,9 +94,9 @@ static shoal_status check_file_limit(const char *name, size_t bytes)
     return SHOAL_OK;
 }
 
-static shoal_status reserve(int fd, const char *name, size_t bytes)
+static shoal_status reserve(int fd, const char *name, size_t offset, size_t bytes)
 {
-    if (os_memory_file_reserve(fd, bytes) == 0) {
+    if (os_memory_file_reserve(fd, offset, bytes) == 0) {
         return SHOAL_OK;
     }
     bool is_shortage = errno == ENOSPC || errno == ENOMEM || errno == EFBIG;
@@ -111,14 +113,22 @@ static shoal_status seal(int fd)
     return SHOAL_OK;
 }
 
-shoal_status segment_create_fd(const char *name, size_t bytes, int *fd_out)
+static shoal_status resize(int fd, const char *name, size_t bytes)
+{
+    return os_memory_file_resize(fd, bytes) == 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_SYSTEM, "shared memory \"%.100s\" cannot have %zu bytes: %s", name,
+                           bytes, error_errno_text(errno));
+}
+
+static shoal_status create_fd(const char *name, size_t bytes, bool is_sparse, int *fd_out)
 {
     if (bytes == 0 || bytes > SIZE_MAX / 4) {
         return error_set(SHOAL_ERR_INVALID, "shared memory \"%.100s\" cannot have %zu bytes", name, bytes);
     }
     size_t whole_bytes = round_to_pages(bytes);
     TRY(check_file_limit(name, whole_bytes));
-    TRY(check_free_memory(name, whole_bytes));
+    TRY(is_sparse ? SHOAL_OK : check_free_memory(name, whole_bytes));
     FAIL_POINT("segment create");
     /* What /proc shows of it says what it is for. */
     char label[128];
@@ -128,7 +138,7 @@ shoal_status segment_create_fd(const char *name, size_t bytes, int *fd_out)
         return error_set(SHOAL_ERR_SYSTEM, "shared memory \"%.100s\": %s", name, error_errno_text(errno));
     }
     shoal_status status;
-    TRY_GOTO(status, reserve(fd, name, whole_bytes), close_fd);
+    TRY_GOTO(status, is_sparse ? resize(fd, name, whole_bytes) : reserve(fd, name, 0, whole_bytes), close_fd);
     TRY_GOTO(status, seal(fd), close_fd);
     *fd_out = fd;
     return SHOAL_OK;
@@ -136,6 +146,16 @@ shoal_status segment_create_fd(const char *name, size_t bytes, int *fd_out)
 close_fd:
     (void)close(fd);
     return status;
+}
+
+shoal_status segment_create_fd(const char *name, size_t bytes, int *fd_out)
+{
+    return create_fd(name, bytes, /*is_sparse=*/false, fd_out);
+}
+
+shoal_status segment_create_sparse_fd(const char *name, size_t bytes, int *fd_out)
+{
+    return create_fd(name, bytes, /*is_sparse=*/true, fd_out);
 }
 
 /* Mapping ----------------------------------------------------------------------------------------------- */
@@ -153,6 +173,15 @@ static shoal_status check_fd(int fd, size_t bytes, struct stat *stat_out)
                          (long long)stat_out->st_size, bytes);
     }
     return SHOAL_OK;
+}
+
+/* Whether the segment's descriptor is still its own: a program may close descriptors that it does not know, and open
+   others under their numbers. */
+static bool owns_fd(const struct segment *segment)
+{
+    struct stat stat;
+    return segment->fd >= 0 && fstat(segment->fd, &stat) == 0 && stat.st_dev == segment->device &&
+           stat.st_ino == segment->inode;
 }
 
 static struct segment *find_mapped(const struct stat *stat)
@@ -185,35 +214,11 @@ static shoal_status map_new(int fd, const struct stat *stat, struct segment **se
                                 .inode = stat->st_ino,
                                 .base = base,
                                 .bytes = bytes,
+                                .fd = -1,
                                 .next = table};
     table = segment;
     *segment_out = segment;
     return SHOAL_OK;
-}
-
-shoal_status segment_map(int fd, size_t bytes, struct segment **segment_out)
-{
-    struct stat stat;
-    TRY(check_fd(fd, bytes, &stat));
-    (void)pthread_mutex_lock(&table_lock);
-    shoal_status status = SHOAL_OK;
-    struct segment *segment = find_mapped(&stat);
-    if (segment) {
-        segment->references++;
-        *segment_out = segment;
-    } else {
-        status = map_new(fd, &stat, segment_out);
-    }
-    (void)pthread_mutex_unlock(&table_lock);
-    return status;
-}
-
-struct segment *segment_ref(struct segment *segment)
-{
-    (void)pthread_mutex_lock(&table_lock);
-    segment->references++;
-    (void)pthread_mutex_unlock(&table_lock);
-    return segment;
 }
 
 static void unmap(struct segment *segment)
@@ -223,11 +228,67 @@ static void unmap(struct segment *segment)
         link = &(*link)->next;
     }
     *link = segment->next;
+    if (owns_fd(segment)) {
+        (void)close(segment->fd);
+    }
     os_unmap(segment->base, segment->bytes);
     if (segment->read_only && segment->read_only != segment->base) {
         os_unmap(segment->read_only, segment->bytes);
     }
     mem_free(segment);
+}
+
+/* Under the table's lock. */
+static shoal_status keep_fd(struct segment *segment, int fd)
+{
+    if (segment->fd >= 0) {
+        return SHOAL_OK;
+    }
+    segment->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    return segment->fd >= 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_SYSTEM, "a descriptor of shared memory: %s", strerror(errno));
+}
+
+static shoal_status map(int fd, size_t bytes, bool is_sparse, struct segment **segment_out)
+{
+    struct stat stat;
+    TRY(check_fd(fd, bytes, &stat));
+    (void)pthread_mutex_lock(&table_lock);
+    shoal_status status = SHOAL_OK;
+    struct segment *segment = find_mapped(&stat);
+    if (segment) {
+        segment->references++;
+    } else {
+        status = map_new(fd, &stat, &segment);
+    }
+    if (status == SHOAL_OK && is_sparse) {
+        status = keep_fd(segment, fd);
+        if (status != SHOAL_OK && --segment->references == 0) {
+            unmap(segment);
+        }
+    }
+    (void)pthread_mutex_unlock(&table_lock);
+    *segment_out = status == SHOAL_OK ? segment : NULL;
+    return status;
+}
+
+shoal_status segment_map(int fd, size_t bytes, struct segment **segment_out)
+{
+    return map(fd, bytes, /*is_sparse=*/false, segment_out);
+}
+
+shoal_status segment_map_sparse(int fd, size_t bytes, struct segment **segment_out)
+{
+    return map(fd, bytes, /*is_sparse=*/true, segment_out);
+}
+
+struct segment *segment_ref(struct segment *segment)
+{
+    (void)pthread_mutex_lock(&table_lock);
+    segment->references++;
+    (void)pthread_mutex_unlock(&table_lock);
+    return segment;
 }
 
 void segment_unref(struct segment *segment)
@@ -268,6 +329,57 @@ shoal_status segment_read_only(struct segment *segment, const void **base_out)
     }
     *base_out = base;
     return SHOAL_OK;
+}
+
+/* Parts of sparse segments ------------------------------------------------------------------------------ */
+
+/* The pages of the parts in a block: where they begin, and how many bytes they have. */
+static size_t part_begin(const struct segment_parts *parts)
+{
+    return round_to_pages(parts->from);
+}
+
+static size_t part_bytes(const struct segment_parts *parts)
+{
+    return round_to_pages(parts->to) - part_begin(parts);
+}
+
+static void release_blocks(const struct segment *segment, const struct segment_parts *parts, size_t n_blocks)
+{
+    for (size_t i = 0; i < n_blocks; i++) {
+        /* If it fails, the pages stay until the segment is freed. */
+        (void)os_memory_file_release(segment->fd, i * parts->stride + part_begin(parts), part_bytes(parts));
+    }
+}
+
+shoal_status segment_reserve(struct segment *segment, const char *name, const struct segment_parts *parts)
+{
+    size_t bytes = part_bytes(parts);
+    if (bytes == 0) {
+        return SHOAL_OK;
+    }
+    if (!owns_fd(segment)) {
+        return error_set(SHOAL_ERR_STATE,
+                         "shared memory \"%.100s\" cannot grow: its descriptor was closed by the program",
+                         name);
+    }
+    TRY(check_free_memory(name, parts->n_blocks * bytes));
+    FAIL_POINT("segment reserve");
+    for (size_t i = 0; i < parts->n_blocks; i++) {
+        shoal_status status = reserve(segment->fd, name, i * parts->stride + part_begin(parts), bytes);
+        if (status != SHOAL_OK) {
+            release_blocks(segment, parts, i + 1);
+            return status;
+        }
+    }
+    return SHOAL_OK;
+}
+
+void segment_release(struct segment *segment, const struct segment_parts *parts)
+{
+    if (part_bytes(parts) > 0 && owns_fd(segment)) {
+        release_blocks(segment, parts, parts->n_blocks);
+    }
 }
 
 void segment_touch(struct segment *segment, size_t offset, size_t bytes)

@@ -165,6 +165,18 @@ static inline shoal_status fault_symmetric(shoal_group *g, size_t n)
     return status;
 }
 
+static inline shoal_status fault_symmetric_grow(shoal_group *g, size_t n)
+{
+    shoal_symmetric *symmetric;
+    size_t bytes = n * sizeof(float);
+    shoal_status status = shoal_symmetric_reserve(g, bytes, 2 * bytes, &symmetric);
+    if (status == SHOAL_OK) {
+        status = shoal_symmetric_grow(g, symmetric, 2 * bytes);
+        shoal_symmetric_free(symmetric);
+    }
+    return status;
+}
+
 static inline shoal_status fault_window(shoal_group *g, struct fault_memory *w, size_t n)
 {
     size_t bytes = n * sizeof(float);

@@ -68,6 +68,7 @@ static void use(shoal_world *world)
     shoal_group *group = shoal_world_group(world);
     shoal_group *tagged = NULL;
     shoal_symmetric *symmetric = NULL;
+    shoal_symmetric *growing = NULL;
     shoal_window *window = NULL;
     check_outcome(shoal_group_barrier(group));
     check_outcome(shoal_store_set(shoal_world_store(world), "key", "value", 5));
@@ -78,7 +79,13 @@ static void use(shoal_world *world)
     if (status == SHOAL_OK) {
         check_outcome(shoal_symmetric_create(tagged, 10000, &symmetric));
         check_outcome(shoal_window_create(tagged, 10000, &window));
+        status = shoal_symmetric_reserve(tagged, 10000, 30000, &growing);
+        check_outcome(status);
     }
+    if (status == SHOAL_OK) {
+        check_outcome(shoal_symmetric_grow(tagged, growing, 30000));
+    }
+    shoal_symmetric_free(growing);
     shoal_window_free(window);
     shoal_symmetric_free(symmetric);
 }

@@ -18,16 +18,26 @@ int os_memory_file(const char *label)
     return os_fault("memory file") ? -1 : memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 }
 
-int os_memory_file_reserve(int fd, size_t bytes)
+int os_memory_file_resize(int fd, size_t bytes)
+{
+    return os_fault("resize") ? -1 : ftruncate(fd, (off_t)bytes);
+}
+
+int os_memory_file_reserve(int fd, size_t offset, size_t bytes)
 {
     int result;
     if (os_fault("reserve")) {
         return -1;
     }
     do {
-        result = fallocate(fd, /*mode=*/0, /*offset=*/0, (off_t)bytes);
+        result = fallocate(fd, /*mode=*/0, (off_t)offset, (off_t)bytes);
     } while (result != 0 && errno == EINTR);
     return result;
+}
+
+int os_memory_file_release(int fd, size_t offset, size_t bytes)
+{
+    return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
 }
 
 int os_memory_file_seal(int fd)

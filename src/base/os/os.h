@@ -19,8 +19,12 @@
 
 /* A file without a name, of no bytes; a label for /proc. Returns the descriptor. */
 int os_memory_file(const char *label);
-/* Gives the file its size and the memory for it. */
-int os_memory_file_reserve(int fd, size_t bytes);
+/* Gives the file its size, without memory. */
+int os_memory_file_resize(int fd, size_t bytes);
+/* Gives the file the memory for `bytes` bytes from `offset` on, and a size that has room for them. */
+int os_memory_file_reserve(int fd, size_t offset, size_t bytes);
+/* Takes back the memory of whole pages, which then hold zeros. The size stays. */
+int os_memory_file_release(int fd, size_t offset, size_t bytes);
 /* Nobody can change the size any more. */
 int os_memory_file_seal(int fd);
 /* Whether nobody can make it smaller. */

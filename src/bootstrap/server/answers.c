@@ -334,13 +334,15 @@ static void answer_delete(struct server *server, struct connection *connection, 
 
 /* Segments ---------------------------------------------------------------------------------------------- */
 
+typedef shoal_status (*segment_maker)(const char *name, size_t bytes, int *fd_out);
+
 static shoal_status obtain_segment(struct server *server, const struct field *name, size_t bytes,
-                                   const struct entry **entry_out)
+                                   segment_maker make, const struct entry **entry_out)
 {
     struct entry *entry;
     TRY(entries_obtain(&server->segments, name->bytes, name->n_bytes, &entry));
     if (entry->fd < 0) {
-        shoal_status status = segment_create_fd(entry->name, bytes, &entry->fd);
+        shoal_status status = make(entry->name, bytes, &entry->fd);
         if (status != SHOAL_OK) {
             entries_remove(&server->segments, entry);
             return status;
@@ -357,7 +359,8 @@ static shoal_status obtain_segment(struct server *server, const struct field *na
     return SHOAL_OK;
 }
 
-static void answer_segment(struct server *server, struct connection *connection, const struct field *fields)
+static void hand_out(struct server *server, struct connection *connection, const struct field *fields,
+                     segment_maker make)
 {
     if (connection->is_remote || fields[0].n_bytes == 0 || fields[0].n_bytes > SEGMENT_NAME_BYTES_MAX ||
         fields[1].number <= 0) {
@@ -365,12 +368,22 @@ static void answer_segment(struct server *server, struct connection *connection,
         return;
     }
     const struct entry *entry = NULL;
-    shoal_status status = obtain_segment(server, &fields[0], (size_t)fields[1].number, &entry);
+    shoal_status status = obtain_segment(server, &fields[0], (size_t)fields[1].number, make, &entry);
     if (status != SHOAL_OK) {
         connection_fail(connection, status);
         return;
     }
     connection_answer(connection, SHOAL_OK, NULL, 0, entry->fd);
+}
+
+static void answer_segment(struct server *server, struct connection *connection, const struct field *fields)
+{
+    hand_out(server, connection, fields, segment_create_fd);
+}
+
+static void answer_sparse(struct server *server, struct connection *connection, const struct field *fields)
+{
+    hand_out(server, connection, fields, segment_create_sparse_fd);
 }
 
 static void answer_drop(struct server *server, struct connection *connection, const struct field *fields)

@@ -12,26 +12,38 @@
 #include "bootstrap/server/client.h"
 #include "sharedmem/segment.h"
 
+/* How a kind of segment is asked for, made and mapped. */
+struct segment_way {
+    enum request_number op;
+    shoal_status (*make)(const char *name, size_t bytes, int *fd_out);
+    shoal_status (*map)(int fd, size_t bytes, struct segment **segment_out);
+};
+
+static const struct segment_way whole_way = {REQUEST_SEGMENT, segment_create_fd, segment_map};
+static const struct segment_way sparse_way = {REQUEST_SPARSE, segment_create_sparse_fd, segment_map_sparse};
+
 /* Memory of this rank alone, in a world without peers. */
-static shoal_status open_own(const char *name, size_t bytes, struct segment **segment_out)
+static shoal_status open_own(const struct segment_way *way, const char *name, size_t bytes,
+                             struct segment **segment_out)
 {
     int fd;
-    TRY(segment_create_fd(name, bytes, &fd));
-    shoal_status status = segment_map(fd, bytes, segment_out);
+    TRY(way->make(name, bytes, &fd));
+    shoal_status status = way->map(fd, bytes, segment_out);
     (void)close(fd);
     return status;
 }
 
-shoal_status segments_open(struct client *client, int holder, const char *name, size_t bytes,
-                           const struct client_wait *wait, struct segment **segment_out)
+static shoal_status open_segment(const struct segment_way *way, struct client *client, int holder,
+                                 const char *name, size_t bytes, const struct client_wait *wait,
+                                 struct segment **segment_out)
 {
     if (!client) {
-        return open_own(name, bytes, segment_out);
+        return open_own(way, name, bytes, segment_out);
     }
     if (bytes == 0 || bytes > INT64_MAX) {
         return error_set(SHOAL_ERR_INVALID, "shared memory \"%.100s\" cannot have %zu bytes", name, bytes);
     }
-    struct request request = {.op = REQUEST_SEGMENT};
+    struct request request = {.op = way->op};
     request_add_bytes(&request, name, strlen(name));
     request_add_number(&request, (int64_t)bytes);
     struct frame frame;
@@ -39,9 +51,21 @@ shoal_status segments_open(struct client *client, int holder, const char *name, 
     char what[128];
     (void)snprintf(what, sizeof what, "shared memory \"%.100s\"", name);
     shoal_status status = frame_check_fd(&frame, what);
-    status = status == SHOAL_OK ? segment_map(frame.fd, bytes, segment_out) : status;
+    status = status == SHOAL_OK ? way->map(frame.fd, bytes, segment_out) : status;
     frame_clear(&frame);
     return status;
+}
+
+shoal_status segments_open(struct client *client, int holder, const char *name, size_t bytes,
+                           const struct client_wait *wait, struct segment **segment_out)
+{
+    return open_segment(&whole_way, client, holder, name, bytes, wait, segment_out);
+}
+
+shoal_status segments_open_sparse(struct client *client, int holder, const char *name, size_t bytes,
+                                  const struct client_wait *wait, struct segment **segment_out)
+{
+    return open_segment(&sparse_way, client, holder, name, bytes, wait, segment_out);
 }
 
 static shoal_status drop(struct client *client, int holder, enum request_number op, const char *name,

@@ -22,6 +22,10 @@ struct segment;     /* sharedmem/segment.h */
 shoal_status segments_open(struct client *client, int holder, const char *name, size_t bytes,
                            const struct client_wait *wait, struct segment **segment_out);
 
+/* The same for a sparse segment, whose pages have no memory yet. */
+shoal_status segments_open_sparse(struct client *client, int holder, const char *name, size_t bytes,
+                                  const struct client_wait *wait, struct segment **segment_out);
+
 /*
  * Makes the server forget the segment. Mappings of it stay valid. The next call with this name makes a new segment.
  * With a client of NULL it does nothing.

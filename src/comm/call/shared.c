@@ -28,6 +28,7 @@
 struct request {
     uint64_t kind;
     uint64_t bytes;
+    uint64_t second;
     uint64_t id; /* that of the first member is used */
 };
 
@@ -39,18 +40,21 @@ struct outcome {
     char reason[REASON_BYTES];
 };
 
-/* The name of the call in error texts, and of its segments at the server. */
+/* The name of the call in error texts, of its segments at the server (NULL: it makes none), and of the second number. */
 static const struct kind_row {
     const char *call;
     const char *segment;
-} kind_rows[] = {[SHARED_SYMMETRIC] = {"symmetric_create", "symmetric"},
-                 [SHARED_WINDOW] = {"window_create", "window"},
-                 [SHARED_OPENED] = {"symmetric_share", "opened"}};
+    const char *second;
+} kind_rows[] = {[SHARED_SYMMETRIC] = {"symmetric_create", "symmetric", ""},
+                 [SHARED_WINDOW] = {"window_create", "window", ""},
+                 [SHARED_OPENED] = {"symmetric_share", "opened", ""},
+                 [SHARED_GROWING] = {"symmetric_reserve", "growing", "reserve_bytes"},
+                 [SHARED_GROWTH] = {"symmetric_grow", NULL, "the number of the symmetric memory"}};
 
 /* `kind` may come from a peer, so it is checked. */
 static const char *call_name(uint64_t kind)
 {
-    return kind >= SHARED_SYMMETRIC && kind <= SHARED_OPENED ? kind_rows[kind].call : "?";
+    return kind >= SHARED_SYMMETRIC && kind <= SHARED_GROWTH ? kind_rows[kind].call : "?";
 }
 
 /* Checks that the transport has such memory. The answer is the same on all members, because they have the same
@@ -126,14 +130,26 @@ static shoal_status compare_requests(const struct shoal_group *group, const stru
                              "%s: rank %d asked for %" PRIu64 " bytes, rank %d for %" PRIu64 ", on group %s",
                              call_name(all[0].kind), first, all[0].bytes, other, all[i].bytes, group->name);
         }
+        if (all[i].second != all[0].second) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "%s: %s is %" PRIu64 " on rank %d, and %" PRIu64 " on rank %d, on group %s",
+                             call_name(all[0].kind), kind_rows[all[0].kind].second, all[0].second, first,
+                             all[i].second, other, group->name);
+        }
     }
     return SHOAL_OK;
 }
 
 shoal_status shared_agree(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint32_t *id_out)
 {
+    return shared_agree_on(group, kind, bytes, /*second=*/0, id_out);
+}
+
+shoal_status shared_agree_on(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint64_t second,
+                             uint32_t *id_out)
+{
     TRY(check_memory(group, kind));
-    struct request mine = {.kind = kind, .bytes = bytes};
+    struct request mine = {.kind = kind, .bytes = bytes, .second = second};
     if (group->peers.rank == 0) {
         mine.id = regions_propose_id(group->world->regions, group->world->rank);
     }
@@ -167,6 +183,10 @@ shoal_status shared_open(struct shoal_group *group, enum shared_kind kind, uint3
 {
     FAIL_POINT("shared open");
     struct segment_name name = name_segment(kind, id);
+    if (kind == SHARED_GROWING) {
+        return group_open_segment(group, name.text, bytes, /*is_sparse=*/true, group_deadline(group),
+                                  segment_out);
+    }
     return group->peers.transport->memory->open(&group->peers, name.text, bytes, group_deadline(group),
                                                 segment_out);
 }
@@ -188,7 +208,7 @@ static shoal_status first_failure(const struct shoal_group *group, enum shared_k
 void shared_forget(struct shoal_group *group, enum shared_kind kind, uint32_t id)
 {
     char text[ERROR_TEXT_BYTES];
-    if (!group->peers.transport->memory) {
+    if (!group->peers.transport->memory || !kind_rows[kind].segment) {
         return; /* memory without a segment has no name */
     }
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());

@@ -19,7 +19,10 @@ struct shoal_group;
 enum shared_kind {
     SHARED_SYMMETRIC = 1,
     SHARED_WINDOW = 2,
-    SHARED_OPENED = 3 /* symmetric memory that members have opened before they agree on it: symmetric_share */
+    SHARED_OPENED =
+        3, /* symmetric memory that members have opened before they agree on it: symmetric_share */
+    SHARED_GROWING = 4, /* symmetric memory that can grow */
+    SHARED_GROWTH = 5   /* growth of such memory */
 };
 
 /* Rounds up to whole pages. False if the result is too large. */
@@ -30,8 +33,12 @@ bool shared_round_to_pages(size_t bytes, size_t *rounded_out);
  * SHOAL_ERR_INVALID, on all of them, with both sides where they differ; the group stays usable.
  */
 shoal_status shared_agree(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint32_t *id_out);
+/* The same with a second number that members agree on: how many bytes SHARED_GROWING reserves, or which memory
+   SHARED_GROWTH is about. */
+shoal_status shared_agree_on(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint64_t second,
+                             uint32_t *id_out);
 
-/* Local: maps the memory that the id stands for; zeroed. */
+/* Local: maps the memory that the id stands for; zeroed. That of SHARED_GROWING is a sparse segment. */
 shoal_status shared_open(struct shoal_group *group, enum shared_kind kind, uint32_t id, size_t bytes,
                          struct segment **segment_out);
 

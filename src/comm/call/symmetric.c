@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Symmetric memory: one segment with a block for every member, known to the world's table of regions. */
+#include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 #include "comm/group/group.h"
 #include "comm/group/owned.h"
 #include "comm/call/shared.h"
+#include "comm/lane/handles.h"
+#include "comm/lane/lane.h"
 #include "comm/group/world.h"
 #include "shoal/window.h"
 #include "sharedmem/regions.h"
@@ -24,6 +27,7 @@ struct shoal_symmetric {
     int rank;
     int n_ranks;
     size_t bytes;
+    size_t reserve_bytes;    /* up to which a block can grow, at its address */
     size_t stride;           /* between blocks; 0: plain memory, of the caller alone */
     char *base;              /* the first member's block */
     struct segment *segment; /* NULL: base is an allocation */
@@ -61,27 +65,42 @@ static shoal_status allocate_alone(struct shoal_symmetric *symmetric)
     return SHOAL_OK;
 }
 
-static shoal_status map_blocks(struct shoal_group *group, enum shared_kind kind, uint32_t number,
-                               struct shoal_symmetric *symmetric)
+/* Makes the pages of this rank's block from `from` on present in this process. */
+static void touch_own(const struct shoal_symmetric *symmetric, size_t from)
+{
+    segment_touch(symmetric->segment, (size_t)symmetric->rank * symmetric->stride + from,
+                  symmetric->bytes - from);
+}
+
+static shoal_status open_blocks(struct shoal_group *group, enum shared_kind kind, uint32_t number,
+                                struct shoal_symmetric *symmetric)
 {
     size_t stride;
     size_t segment_bytes;
-    if (!shared_round_to_pages(symmetric->bytes, &stride) ||
+    if (!shared_round_to_pages(symmetric->reserve_bytes, &stride) ||
         !mem_multiply(stride, (size_t)symmetric->n_ranks, &segment_bytes)) {
         return error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes for each of %d ranks are more than memory can hold",
-                         symmetric->bytes, symmetric->n_ranks);
+                         symmetric->reserve_bytes, symmetric->n_ranks);
     }
     TRY(shared_open(group, kind, number, segment_bytes, &symmetric->segment));
     symmetric->base = segment_base(symmetric->segment);
     symmetric->stride = stride;
-    segment_touch(symmetric->segment, (size_t)symmetric->rank * stride, symmetric->bytes);
     return SHOAL_OK;
 }
 
+static shoal_status map_blocks(struct shoal_group *group, enum shared_kind kind, uint32_t number,
+                               struct shoal_symmetric *symmetric)
+{
+    TRY(open_blocks(group, kind, number, symmetric));
+    touch_own(symmetric, 0);
+    return SHOAL_OK;
+}
+
+/* The region has room for all growth: the addresses are there from the beginning, and the program uses only what it has. */
 static shoal_status add_region(struct shoal_group *group, struct shoal_symmetric *symmetric)
 {
     TRY(regions_add(symmetric->world->regions, symmetric->id, symmetric->base, symmetric->stride,
-                    symmetric->bytes, group->ranks, symmetric->n_ranks, symmetric->rank));
+                    symmetric->reserve_bytes, group->ranks, symmetric->n_ranks, symmetric->rank));
     symmetric->is_known = true;
     return SHOAL_OK;
 }
@@ -109,7 +128,7 @@ static shoal_status create_apart(struct shoal_group *group, struct shoal_symmetr
 }
 
 /* Makes the handle, without its memory. NULL: no memory. */
-static struct shoal_symmetric *prepare(struct shoal_group *group, size_t bytes)
+static struct shoal_symmetric *prepare(struct shoal_group *group, size_t bytes, size_t reserve_bytes)
 {
     struct shoal_symmetric *symmetric = mem_alloc_zeroed(1, sizeof(*symmetric));
     if (symmetric) {
@@ -118,6 +137,7 @@ static struct shoal_symmetric *prepare(struct shoal_group *group, size_t bytes)
         symmetric->rank = group->peers.rank;
         symmetric->n_ranks = group->peers.n_ranks;
         symmetric->bytes = bytes;
+        symmetric->reserve_bytes = reserve_bytes;
     }
     return symmetric;
 }
@@ -141,7 +161,7 @@ static shoal_status create(struct shoal_group *group, size_t bytes, bool is_plai
                            shoal_symmetric **symmetric_out)
 {
     TRY(callback_check_capture("symmetric_create"));
-    struct shoal_symmetric *symmetric = prepare(group, bytes);
+    struct shoal_symmetric *symmetric = prepare(group, bytes, bytes);
     shoal_status status =
         is_plain ? create_apart(group, symmetric) : create_together(group, bytes, symmetric);
     return keep(symmetric, status, symmetric_out);
@@ -170,6 +190,170 @@ shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoa
     return create(group, bytes, /*is_plain=*/!has_shared_memory(group), symmetric_out);
 }
 
+/* Memory that grows -------------------------------------------------------------------------------------- */
+
+/* What all blocks have between two sizes. */
+static struct segment_parts parts_between(const struct shoal_symmetric *symmetric, size_t from, size_t to)
+{
+    return (struct segment_parts){.stride = symmetric->stride,
+                                  .n_blocks = symmetric->stride > 0 ? (size_t)symmetric->n_ranks : 1,
+                                  .from = from,
+                                  .to = to};
+}
+
+/* The first member gives memory to all blocks, so that what is free is compared with all that is needed. */
+static shoal_status reserve_all(const struct shoal_group *group, const struct shoal_symmetric *symmetric,
+                                size_t from, size_t to)
+{
+    struct segment_parts parts = parts_between(symmetric, from, to);
+    return group->peers.rank == 0 || symmetric->stride == 0
+               ? segment_reserve(symmetric->segment, "symmetric", &parts)
+               : SHOAL_OK;
+}
+
+static shoal_status check_reserve(size_t bytes, size_t reserve_bytes)
+{
+    return bytes <= reserve_bytes
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "symmetric_reserve: %zu bytes are more than reserve_bytes, %zu",
+                           bytes, reserve_bytes);
+}
+
+/* Of a group without peers: the memory is this rank's alone. */
+static shoal_status reserve_apart(struct shoal_group *group, struct shoal_symmetric *symmetric)
+{
+    size_t bytes;
+    if (!shared_round_to_pages(symmetric->reserve_bytes, &bytes)) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "symmetric_reserve: %zu bytes are more than memory can hold",
+                         symmetric->reserve_bytes);
+    }
+    TRY(group_open_segment(group, "growing", bytes, /*is_sparse=*/true, group_deadline(group),
+                           &symmetric->segment));
+    symmetric->base = segment_base(symmetric->segment);
+    return reserve_all(group, symmetric, 0, symmetric->bytes);
+}
+
+/* A member on which something fails still takes part in both collectives, because the others wait there. */
+static shoal_status reserve_together(struct shoal_group *group, size_t bytes, size_t reserve_bytes,
+                                     struct shoal_symmetric *symmetric)
+{
+    uint32_t id = 0;
+    TRY(shared_agree_on(group, SHARED_GROWING, bytes, reserve_bytes, &id));
+    TRY(check_reserve(bytes, reserve_bytes)); /* alike on all members */
+    shoal_status mine = SHOAL_ERR_NO_MEMORY;
+    if (symmetric) {
+        symmetric->id = id;
+        mine = open_blocks(group, SHARED_GROWING, id, symmetric);
+        mine = mine == SHOAL_OK ? reserve_all(group, symmetric, 0, bytes) : mine;
+        mine = mine == SHOAL_OK ? add_region(group, symmetric) : mine;
+    }
+    TRY(shared_confirm(group, SHARED_GROWING, id, mine));
+    touch_own(symmetric, 0);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_symmetric_reserve(shoal_group *group, size_t bytes, size_t reserve_bytes,
+                                     shoal_symmetric **symmetric_out)
+{
+    error_clear();
+    if (!group || !symmetric_out) {
+        return error_set(SHOAL_ERR_INVALID, "symmetric_reserve: %s is NULL",
+                         group ? "symmetric_out" : "group");
+    }
+    TRY(group_check_open(group));
+    TRY(callback_check_capture("symmetric_reserve"));
+    struct shoal_symmetric *symmetric = prepare(group, bytes, reserve_bytes);
+    shoal_status status;
+    if (group_has_peers(group)) {
+        status = reserve_together(group, bytes, reserve_bytes, symmetric);
+    } else {
+        status = check_reserve(bytes, reserve_bytes);
+        status = status == SHOAL_OK && !symmetric ? SHOAL_ERR_NO_MEMORY : status;
+        status = status == SHOAL_OK ? reserve_apart(group, symmetric) : status;
+    }
+    return keep(symmetric, status, symmetric_out);
+}
+
+/* Whether the group has exactly the members that have blocks. */
+static shoal_status check_members(struct shoal_group *group, const struct shoal_symmetric *symmetric)
+{
+    bool is_same = group->world == symmetric->world && group->peers.n_ranks == symmetric->n_ranks &&
+                   group_has_peers(group) == symmetric->is_known;
+    if (is_same && symmetric->is_known) {
+        is_same = regions_cover(symmetric->world->regions, symmetric->id, group->ranks, symmetric->n_ranks);
+    }
+    return is_same
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID,
+                           "symmetric_grow: group %s does not have the ranks that have blocks", group->name);
+}
+
+static shoal_status check_growth(const struct shoal_group *group, const struct shoal_symmetric *symmetric,
+                                 size_t bytes, uint64_t n_unfinished)
+{
+    if (bytes < symmetric->bytes) {
+        return error_set(SHOAL_ERR_INVALID, "%zu bytes are less than the %zu that a block has", bytes,
+                         symmetric->bytes);
+    }
+    if (bytes > symmetric->reserve_bytes) {
+        return error_set(SHOAL_ERR_INVALID, "%zu bytes are more than the %zu that were reserved", bytes,
+                         symmetric->reserve_bytes);
+    }
+    if (n_unfinished > 0) {
+        return error_set(SHOAL_ERR_STATE, "%" PRIu64 " collectives of group %s have not ended", n_unfinished,
+                         group->name);
+    }
+    return SHOAL_OK;
+}
+
+/* Checks, and gives memory to the blocks where this is the member that does so. */
+static shoal_status grow_alone(const struct shoal_group *group, const struct shoal_symmetric *symmetric,
+                               size_t bytes, uint64_t n_unfinished)
+{
+    TRY(check_growth(group, symmetric, bytes, n_unfinished));
+    return bytes > symmetric->bytes ? reserve_all(group, symmetric, symmetric->bytes, bytes) : SHOAL_OK;
+}
+
+static shoal_status grow_together(struct shoal_group *group, struct shoal_symmetric *symmetric, size_t bytes,
+                                  uint64_t n_unfinished)
+{
+    uint32_t id;
+    TRY(shared_agree_on(group, SHARED_GROWTH, bytes, symmetric->id, &id));
+    shoal_status mine = grow_alone(group, symmetric, bytes, n_unfinished);
+    shoal_status status = shared_confirm(group, SHARED_GROWTH, id, mine);
+    if (status != SHOAL_OK && mine == SHOAL_OK && group->peers.rank == 0 && bytes > symmetric->bytes &&
+        lane_failure(group->lane) == SHOAL_OK) {
+        /* All members know that it has failed. In a group that has failed, some might not. */
+        struct segment_parts parts = parts_between(symmetric, symmetric->bytes, bytes);
+        segment_release(symmetric->segment, &parts);
+    }
+    return status;
+}
+
+shoal_status shoal_symmetric_grow(shoal_group *group, shoal_symmetric *symmetric, size_t bytes)
+{
+    error_clear();
+    if (!group || !symmetric) {
+        return error_set(SHOAL_ERR_INVALID, "symmetric_grow: %s is NULL", group ? "symmetric" : "group");
+    }
+    TRY(group_check_open(group));
+    TRY(callback_check_capture("symmetric_grow"));
+    TRY(check_members(group, symmetric));
+    uint64_t n_unfinished = lane_n_unfinished(group->lane);
+    if (group_has_peers(group)) {
+        TRY(grow_together(group, symmetric, bytes, n_unfinished));
+    } else {
+        shoal_status status = grow_alone(group, symmetric, bytes, n_unfinished);
+        TRY(status == SHOAL_OK ? status : error_prefix(status, "symmetric_grow"));
+    }
+    size_t from = symmetric->bytes;
+    symmetric->bytes = bytes;
+    if (bytes > from) {
+        touch_own(symmetric, from);
+    }
+    return SHOAL_OK;
+}
+
 /* In two steps ------------------------------------------------------------------------------------------- */
 
 uint32_t symmetric_propose(const shoal_group *group)
@@ -181,7 +365,7 @@ shoal_status symmetric_open_if_possible(shoal_group *group, uint32_t number, siz
                                         shoal_symmetric **symmetric_out)
 {
     TRY(group_check_open(group));
-    struct shoal_symmetric *symmetric = prepare(group, bytes);
+    struct shoal_symmetric *symmetric = prepare(group, bytes, bytes);
     if (!symmetric) {
         return SHOAL_ERR_NO_MEMORY;
     }

@@ -206,15 +206,21 @@ static shoal_status check_failure(void *context)
     return group_failure(context);
 }
 
-static shoal_status open_segment(void *context, const char *name, size_t bytes, int64_t deadline_ns,
-                                 struct segment **segment_out)
+shoal_status group_open_segment(struct shoal_group *group, const char *name, size_t bytes, bool is_sparse,
+                                int64_t deadline_ns, struct segment **segment_out)
 {
-    struct shoal_group *group = context;
     char full_name[SEGMENT_CHARACTERS];
     TRY(name_segment(group, name, full_name));
     const struct client_wait wait = {
         .deadline_ns = deadline_ns, .check = check_failure, .check_context = group};
-    return segments_open(group->world->client, group->peers.holder, full_name, bytes, &wait, segment_out);
+    return (is_sparse ? segments_open_sparse : segments_open)(group->world->client, group->peers.holder,
+                                                              full_name, bytes, &wait, segment_out);
+}
+
+static shoal_status open_segment(void *context, const char *name, size_t bytes, int64_t deadline_ns,
+                                 struct segment **segment_out)
+{
+    return group_open_segment(context, name, bytes, /*is_sparse=*/false, deadline_ns, segment_out);
 }
 
 static shoal_status drop_segment(void *context, const char *name, int64_t deadline_ns)

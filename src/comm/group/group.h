@@ -94,6 +94,9 @@ shoal_status group_drop_names(struct shoal_group *group, int64_t deadline_ns);
 
 /* The deadline of an operation that starts now. */
 int64_t group_deadline(const struct shoal_group *group);
+/* Maps a segment of the group, whole or sparse (sharedmem/segment.h). The transport's memory->drop drops its name. */
+shoal_status group_open_segment(struct shoal_group *group, const char *name, size_t bytes, bool is_sparse,
+                                int64_t deadline_ns, struct segment **segment_out);
 
 /* The group's point to point; NULL if it was never used. */
 static inline struct p2p *group_p2p(struct shoal_group *group)

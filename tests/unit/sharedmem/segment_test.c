@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/test.h"
@@ -172,6 +173,40 @@ TEST(shortage_is_an_error_with_both_sizes)
     uint64_t free_bytes = free_memory_bytes();
     CHECK(free_bytes > 0);
     CHECK(free_bytes < (uint64_t)1 << 50);
+}
+
+/* Parts of two blocks of four pages each get memory, and give it back. */
+TEST(sparse_segments_get_memory_in_parts)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct segment *segment = NULL;
+    struct stat stat;
+    int fd = -1;
+    REQUIRE_OK(segment_create_sparse_fd("sparse", 8 * page, &fd));
+    CHECK(fstat(fd, &stat) == 0 && stat.st_blocks == 0 && stat.st_size == (off_t)(8 * page));
+    CHECK(ftruncate(fd, 0) != 0);
+    REQUIRE_OK(segment_map_sparse(fd, 8 * page, &segment));
+    const struct {
+        struct segment_parts parts;
+        size_t n_pages; /* of both blocks, afterwards */
+    } rows[] = {{{4 * page, 2, 0, 0}, 0},
+                {{4 * page, 2, 0, 1}, 2},
+                {{4 * page, 2, 1, page}, 2},
+                {{4 * page, 2, page, 4 * page}, 8}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CHECK_OK(segment_reserve(segment, "sparse", &rows[i].parts));
+        CHECK(fstat(fd, &stat) == 0);
+        CHECK_INT((size_t)stat.st_blocks * 512, rows[i].n_pages * page);
+    }
+    segment_release(segment, &rows[3].parts);
+    CHECK(fstat(fd, &stat) == 0);
+    CHECK_INT((size_t)stat.st_blocks * 512, 2 * page);
+    const struct segment_parts huge = {(size_t)1 << 49, 2, 0, (size_t)1 << 49};
+    CHECK_STATUS(segment_reserve(segment, "sparse", &huge), SHOAL_ERR_NO_MEMORY);
+    CHECK_ERROR_TEXT("\"sparse\" of 1125899906842624 bytes (1048576.00 GiB): only ");
+    (void)close(fd);
+    CHECK_OK(segment_reserve(segment, "sparse", &rows[3].parts)); /* by a descriptor of its own */
+    segment_unref(segment);
 }
 
 static shoal_status create_and_map(void *context)

@@ -18,10 +18,10 @@ TEST(memory_is_shared_sealed_and_mapped_twice)
     int fd = os_memory_file("os_test");
     REQUIRE(fd >= 0);
     CHECK(!os_memory_file_is_sealed(fd));
-    REQUIRE(os_memory_file_reserve(fd, bytes) == 0);
+    REQUIRE(os_memory_file_reserve(fd, 0, bytes) == 0);
     REQUIRE(os_memory_file_seal(fd) == 0);
     CHECK(os_memory_file_is_sealed(fd));
-    CHECK(os_memory_file_reserve(fd, 2 * bytes) == -1);
+    CHECK(os_memory_file_reserve(fd, 0, 2 * bytes) == -1);
     char *base = os_map(fd, bytes);
     REQUIRE(base != NULL);
     (void)os_populate(base, bytes);
@@ -42,7 +42,7 @@ TEST(memory_of_a_process_is_read_as_far_as_it_goes)
     static char target[65536 * 2];
     REQUIRE(page * 2 <= sizeof target);
     int fd = os_memory_file("os_test");
-    REQUIRE(fd >= 0 && os_memory_file_reserve(fd, 2 * page) == 0);
+    REQUIRE(fd >= 0 && os_memory_file_reserve(fd, 0, 2 * page) == 0);
     char *base = os_map(fd, 2 * page);
     REQUIRE(base != NULL);
     memset(base, 5, 2 * page);

@@ -109,6 +109,27 @@ static size_t take_pieces(shoal_group *group, shoal_symmetric *pieces[MOST_PIECE
     return n_pieces;
 }
 
+/* One block that grows by pieces, with addresses for more than the limit allows. */
+static void grow_by_pieces(shoal_group *group)
+{
+    shoal_symmetric *memory = NULL;
+    size_t bytes = 0;
+    REQUIRE_OK(shoal_symmetric_reserve(group, 0, 64 * LIMIT_BYTES, &memory));
+    shoal_status status = SHOAL_OK;
+    while (status == SHOAL_OK && bytes < MOST_PIECES * PIECE_BYTES) {
+        status = shoal_symmetric_grow(group, memory, bytes + PIECE_BYTES);
+        if (status == SHOAL_OK) {
+            memset((char *)shoal_symmetric_data(memory) + bytes, 1, PIECE_BYTES);
+            bytes += PIECE_BYTES;
+        }
+    }
+    CHECK_STATUS(status, SHOAL_ERR_NO_MEMORY);
+    CHECK(strstr(shoal_error_text(), "shared memory") && strstr(shoal_error_text(), "GiB are free"));
+    CHECK(bytes >= 4 * PIECE_BYTES);
+    CHECK_INT(shoal_symmetric_bytes(memory), bytes);
+    shoal_symmetric_free(memory);
+}
+
 static void fill_the_group(void *context)
 {
     const struct control_group *group = context;
@@ -131,6 +152,7 @@ static void fill_the_group(void *context)
             shoal_symmetric_free(pieces[k]);
         }
     }
+    grow_by_pieces(all);
     CHECK_OK(shoal_world_close(world));
 }
 

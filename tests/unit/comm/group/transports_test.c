@@ -91,6 +91,8 @@ TEST_RANKS(what_a_transport_lacks_is_refused, 3)
     shoal_symmetric *symmetric = NULL;
     CHECK_STATUS(shoal_symmetric_create(group, 64, &symmetric), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("carried by transport test_post, which has no symmetric memory");
+    CHECK_STATUS(shoal_symmetric_reserve(group, 64, 128, &symmetric), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("carried by transport test_post, which has no symmetric memory");
     shoal_window *window = NULL;
     CHECK_STATUS(shoal_window_create(group, 64, &window), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("which has no windows");
