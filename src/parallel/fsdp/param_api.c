@@ -81,7 +81,7 @@ static shoal_status check_ended(const struct param_call *call)
     if (unit->watch) {
         return unit->watch->check_ended(unit, call->name);
     }
-    return unit->context->backward.is_running
+    return unit->context->passes.is_backward
                ? error_set(SHOAL_ERR_STATE,
                            "%s: the backward pass has not been ended (shoal_fsdp_end_backward)", call->name)
                : SHOAL_OK;
@@ -146,7 +146,7 @@ static shoal_status check_full(const struct param_call *call, const void *full, 
 static shoal_status check_between_steps(const struct param_call *call)
 {
     const struct fsdp_unit *unit = call->unit;
-    bool is_between = unit->phase == FSDP_IDLE && !unit->gather.is_pending && !unit->grads.buffer;
+    bool is_between = unit->step.phase == FSDP_IDLE && !unit->gather.is_pending && !unit->grads.buffer;
     return unit->watch || is_between
                ? SHOAL_OK
                : error_set(SHOAL_ERR_STATE, "%s: %s is in the middle of a step", call->name, unit->name);
@@ -161,7 +161,7 @@ static shoal_status begin_writing(const struct param_call *call)
 
 static void end_writing(const struct param_call *call)
 {
-    call->unit->was_loaded = call->unit->was_forward;
+    call->unit->was_loaded = call->unit->step.was_forward;
     if (call->unit->watch) {
         call->unit->watch->written(call->unit, call->index);
     }
@@ -189,7 +189,7 @@ shoal_status shoal_fsdp_load_slice(shoal_fsdp_param *param, int64_t offset, int6
     if (fsdp_array_load_slice(&call.array, offset, length, slice)) {
         end_writing(&call);
     }
-    call.unit->was_loaded = call.unit->was_forward; /* even if this rank has no part of the slice */
+    call.unit->was_loaded = call.unit->step.was_forward; /* even if this rank has no part of the slice */
     return SHOAL_OK;
 }
 

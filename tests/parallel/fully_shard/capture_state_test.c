@@ -341,6 +341,71 @@ TEST_RANKS(a_step_that_fails_changes_nothing, 2)
     free(records);
 }
 
+/* A step of one layer alone. */
+static shoal_status layer_step(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                               shoal_tensor **outputs, size_t n_outputs)
+{
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = shoal_sum(shoal_module_call_one(context, inputs[0]), NULL, 0, false);
+    return shoal_backward(outputs[0], NULL);
+}
+
+static shoal_status capture_on_the_way(void *context, const shoal_forward_call *call)
+{
+    shoal_graph *graph = NULL;
+    shoal_tensor *x = shoal_detach(call->inputs[0]);
+    shoal_status status = shoal_capture(layer_step, context, &x, 1, 1, &graph);
+    shoal_graph_free(graph);
+    return status;
+}
+
+/* The eager call goes on where it was: which modules are being called, which have run, and what is gathered. */
+TEST_RANKS(a_capture_inside_an_eager_forward_changes_nothing, 2)
+{
+    static const struct setting gathered = {.name = "gathered", .options = {.reshard = SHOAL_RESHARD_NEVER}};
+    static const struct setting *const settings[] = {&plain, &gathered};
+    struct model model;
+    struct step_record *records = calloc(2, sizeof *records);
+    REQUIRE(records);
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        shoal_module_hook *hook = NULL;
+        REQUIRE(open_model(&model, self, settings[i]));
+        shoal_tensor *x = make_input(self);
+        run_eager(&model, x, &records[0]);
+        clear_gradients(&model);
+        const shoal_module_hook_definition definition = {
+            .struct_size = sizeof definition, .pre_forward = capture_on_the_way, .context = model.layers[2]};
+        CHECK_OK(shoal_module_add_hook(model.layers[1], &definition, &hook));
+        run_eager(&model, x, &records[1]);
+        step_check_same(&records[1], &records[0], settings[i]->name);
+        shoal_module_hook_remove(hook);
+        close_model(&model);
+    }
+    free(records);
+}
+
+static shoal_status reset_inside(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    struct model *model = context;
+    shoal_status status = step(model, inputs, n_inputs, outputs, n_outputs);
+    return status == SHOAL_OK ? on_context(model->root, shoal_fsdp_reset) : status;
+}
+
+/* It would act on what the graph is being made of. */
+TEST_RANKS(a_captured_step_is_not_reset, 2)
+{
+    struct model model;
+    shoal_graph *graph = NULL;
+    REQUIRE(open_model(&model, self, &plain));
+    shoal_tensor *x = make_input(self);
+    CHECK_INT(shoal_capture(reset_inside, &model, &x, 1, 1, &graph), SHOAL_ERR_STATE);
+    CHECK(strstr(shoal_error_text(), "reset: a capture of the model is running") != NULL);
+    CHECK_OK(on_context(model.root, shoal_fsdp_reset));
+    close_model(&model);
+}
+
 struct kept {
     struct model *model;
     shoal_tensor *loss;

@@ -22,7 +22,7 @@ static void write_down(void *context, enum fsdp_event event, const struct fsdp_u
     char letter = event == FSDP_EVENT_RESHARD ? 'r' : 'p';
     (void)context;
     if (event == FSDP_EVENT_UNSHARD) {
-        letter = unit->phase == FSDP_FORWARD ? 'f' : unit->phase == FSDP_PRE_BACKWARD ? 'b' : 'u';
+        letter = unit->step.phase == FSDP_FORWARD ? 'f' : unit->step.phase == FSDP_PRE_BACKWARD ? 'b' : 'u';
     } else if (event != FSDP_EVENT_RESHARD && event != FSDP_EVENT_POST_BACKWARD) {
         return;
     }

@@ -259,7 +259,7 @@ shoal_status shoal_fsdp_add_param(shoal_fsdp *fsdp, int unit, const char *name, 
 /* SHOAL_ERR_STATE if the unit is in a pass, its gather is in flight, or gradients wait in its buffer. */
 static shoal_status check_between_steps(const struct fsdp_unit *unit, const char *what)
 {
-    if (unit->phase == FSDP_IDLE && !unit->gather.is_pending && !unit->grads.buffer) {
+    if (unit->step.phase == FSDP_IDLE && !unit->gather.is_pending && !unit->grads.buffer) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_STATE, "%s: %s is in the middle of a step", what, unit->name);

@@ -12,7 +12,6 @@
 #include "parallel/fsdp/engine/state/handle.h"
 #include "parallel/fsdp/engine/state/lanes.h"
 #include "parallel/fsdp/engine/state/param.h"
-#include "parallel/fsdp/engine/step/prefetch.h"
 #include "parallel/fsdp/engine/agree/purpose.h"
 #include "parallel/fsdp/engine/reduce/reduction.h"
 #include "parallel/fsdp/engine/step/step.h"
@@ -55,8 +54,8 @@ static shoal_status give_up_all_old(struct fsdp_context *context, bool *is_over_
     for (size_t i = 0; i < context->n_units; i++) {
         struct fsdp_unit *unit = context->units[i];
         bool is_old = is_gathered(unit) && unit->gather.n_asked != context->n_asked;
-        *is_over_out = *is_over_out && (!is_old || unit->phase == FSDP_IDLE);
-        TRY(is_old && unit->phase == FSDP_IDLE ? fsdp_unit_give_up(unit) : SHOAL_OK);
+        *is_over_out = *is_over_out && (!is_old || unit->step.phase == FSDP_IDLE);
+        TRY(is_old && unit->step.phase == FSDP_IDLE ? fsdp_unit_give_up(unit) : SHOAL_OK);
     }
     return SHOAL_OK;
 }
@@ -68,7 +67,8 @@ static size_t count_old(const struct fsdp_context *context, bool *is_any_gathere
     for (size_t i = 0; i < context->n_units; i++) {
         const struct fsdp_unit *unit = context->units[i];
         *is_any_gathered_out = *is_any_gathered_out || is_gathered(unit);
-        n_old += is_gathered(unit) && unit->phase == FSDP_IDLE && unit->gather.n_asked != context->n_asked;
+        n_old +=
+            is_gathered(unit) && unit->step.phase == FSDP_IDLE && unit->gather.n_asked != context->n_asked;
     }
     return n_old;
 }
@@ -99,7 +99,7 @@ static shoal_status refresh(struct fsdp_context *context)
     bool begins = context->passes.forwards.n == 0;
     bool is_any_gathered;
     bool is_over;
-    if (context->backward.is_running || (!begins && context->n_looked == context->n_asked)) {
+    if (context->passes.is_backward || (!begins && context->n_looked == context->n_asked)) {
         return SHOAL_OK;
     }
     size_t n_old = count_old(context, &is_any_gathered);
@@ -120,7 +120,7 @@ static shoal_status give_up_old(struct fsdp_unit *unit)
     if (fsdp_unit_stays(unit)) {
         return refresh(context);
     }
-    if (!is_gathered(unit) || unit->phase != FSDP_IDLE || context->backward.is_running) {
+    if (!is_gathered(unit) || unit->step.phase != FSDP_IDLE || context->passes.is_backward) {
         return SHOAL_OK;
     }
     if (!unit->gather.is_pending) { /* gathered ahead: ranks that differ find out when they gather again */
@@ -134,7 +134,7 @@ shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
     struct fsdp_unit *unit = NULL;
     TRY(find_unit("pre_forward", fsdp, number, &unit));
     TRY(fsdp_end_call(fsdp->context, "pre_forward", give_up_old(unit)));
-    if (unit->phase != FSDP_PRE_BACKWARD) { /* otherwise it is recomputed inside its backward pass */
+    if (unit->step.phase != FSDP_PRE_BACKWARD) { /* otherwise it is recomputed inside its backward pass */
         TRY(explicit_check_ended(fsdp, "pre_forward"));
     }
     return fsdp_end_call(fsdp->context, "pre_forward", fsdp_unit_pre_forward(unit));
@@ -144,7 +144,7 @@ shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
     TRY(find_unit("post_forward", fsdp, number, &unit));
-    if (unit->phase != FSDP_FORWARD && unit->phase != FSDP_PRE_BACKWARD) {
+    if (unit->step.phase != FSDP_FORWARD && unit->step.phase != FSDP_PRE_BACKWARD) {
         return error_set(SHOAL_ERR_STATE, "post_forward: %s has had no pre_forward", unit->name);
     }
     return fsdp_end_call(fsdp->context, "post_forward", fsdp_unit_post_forward(unit));
@@ -154,14 +154,14 @@ shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
     TRY(find_unit("pre_backward", fsdp, number, &unit));
-    if (unit->phase == FSDP_FORWARD) {
+    if (unit->step.phase == FSDP_FORWARD) {
         return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no post_forward", unit->name);
     }
-    if (!fsdp->context->is_prepared || (unit->phase != FSDP_PRE_BACKWARD && !unit->was_forward)) {
+    if (!fsdp->context->is_prepared || (unit->step.phase != FSDP_PRE_BACKWARD && !unit->step.was_forward)) {
         return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no forward pass in this step",
                          unit->name);
     }
-    if (unit->phase != FSDP_PRE_BACKWARD && unit->was_loaded) {
+    if (unit->step.phase != FSDP_PRE_BACKWARD && unit->was_loaded) {
         return error_set(SHOAL_ERR_STATE, "pre_backward: values of %s were loaded after its forward pass",
                          unit->name);
     }
@@ -173,7 +173,7 @@ shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
     TRY(find_unit("post_backward", fsdp, number, &unit));
-    if (unit->phase != FSDP_PRE_BACKWARD) {
+    if (unit->step.phase != FSDP_PRE_BACKWARD) {
         return error_set(SHOAL_ERR_STATE, "post_backward: %s has had no pre_backward", unit->name);
     }
     shoal_status status = fsdp_unit_post_backward(unit);
@@ -200,7 +200,7 @@ const void *shoal_fsdp_full_param(shoal_fsdp *fsdp, int id)
         return NULL;
     }
     bool is_its_turn =
-        unit->phase == FSDP_FORWARD || unit->phase == FSDP_PRE_BACKWARD || unit->gather.is_held;
+        unit->step.phase == FSDP_FORWARD || unit->step.phase == FSDP_PRE_BACKWARD || unit->gather.is_held;
     if (unit->state != FSDP_UNSHARDED || !is_its_turn) {
         (void)error_set(
             SHOAL_ERR_STATE,
@@ -255,24 +255,6 @@ void *shoal_fsdp_grad_to_store(shoal_fsdp *fsdp, int id, bool *has_values_out)
 
 /* Forward passes without a backward pass ----------------------------------------------------------------- */
 
-/* Gives up what was kept for a backward pass, and waits for gathers that were not used. */
-static shoal_status settle_unit(struct fsdp_unit *unit)
-{
-    bool reshards = unit->gather.is_pending || unit->config.reshard_after_backward;
-    TRY(fsdp_unit_wait(unit));
-    unit->was_forward = false;
-    return reshards ? fsdp_unit_reshard(unit) : SHOAL_OK;
-}
-
-static shoal_status settle_units(struct fsdp_context *context)
-{
-    for (size_t i = 0; i < context->n_units; i++) {
-        TRY(settle_unit(context->units[i]));
-    }
-    fsdp_forget_forwards(context, 0);
-    return SHOAL_OK;
-}
-
 shoal_status shoal_fsdp_end_forward(shoal_fsdp *fsdp)
 {
     TRY(explicit_check("end_forward", fsdp));
@@ -280,9 +262,9 @@ shoal_status shoal_fsdp_end_forward(shoal_fsdp *fsdp)
     TRY(explicit_check_ended(fsdp, "end_forward"));
     for (size_t i = 0; i < fsdp->context->n_units; i++) {
         const struct fsdp_unit *unit = fsdp->context->units[i];
-        if (unit->phase == FSDP_FORWARD) {
+        if (unit->step.phase == FSDP_FORWARD) {
             return error_set(SHOAL_ERR_STATE, "end_forward: %s has had no post_forward", unit->name);
         }
     }
-    return fsdp_end_call(fsdp->context, "end_forward", settle_units(fsdp->context));
+    return fsdp_end_call(fsdp->context, "end_forward", fsdp_settle_units(fsdp->context));
 }

@@ -26,7 +26,7 @@ shoal_status explicit_check(const char *call, const shoal_fsdp *fsdp)
 
 shoal_status explicit_check_ended(const shoal_fsdp *fsdp, const char *what)
 {
-    if (!fsdp->context->backward.is_running) {
+    if (!fsdp->context->passes.is_backward) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_STATE, "%s: the backward pass has not been ended (shoal_fsdp_end_backward)",
@@ -56,7 +56,7 @@ static shoal_status zero_grad(shoal_fsdp *fsdp)
         for (size_t k = 0; k < unit->n_params; k++) {
             fsdp_param_drop_grad(&unit->params[k]);
         }
-        if (!fsdp->context->backward.is_running && !fsdp->context->is_closed) {
+        if (!fsdp->context->passes.is_backward && !fsdp->context->is_closed) {
             fsdp_unit_drop_grads(unit);
         }
     }

@@ -8,7 +8,8 @@
  *                    gets its gradient, the module's backward pass begins
  *     end            of each backward pass: ends units whose inputs needed no gradient, and waits for reductions
  *
- * In a capture other hooks take their place (capture.h).
+ * In a capture the hooks and the order of things are the same. The context's backend emits ops (captured.h), and the
+ * state of the calls is the capture's own (capture.h).
  */
 #include <math.h>
 #include <string.h>
@@ -28,6 +29,7 @@
 #include "parallel/fsdp/engine/step/step.h"
 #include "parallel/fsdp/engine/state/unit.h"
 #include "parallel/fsdp/module/capture.h"
+#include "parallel/fsdp/module/captured.h"
 #include "parallel/fsdp/module/lifetime.h"
 #include "parallel/fsdp/module/root.h"
 #include "parallel/fsdp/module/select.h"
@@ -44,11 +46,11 @@
 /* Backward ----------------------------------------------------------------------------------------------- */
 
 /* Between calls, lists of parameters show shards, even of units that stay gathered. Units that the program has gathered
-   by hand show whole parameters. */
+   by hand show whole parameters, except in a capture. */
 static void show_shards(struct fsdp_root *root)
 {
     for (size_t i = 0; i < root->n_wrappers; i++) {
-        if (!root->wrappers[i]->unit->gather.is_held) {
+        if (!root->wrappers[i]->unit->gather.is_held || root->capture) {
             fsdp_wrapper_show_shards(root->wrappers[i]);
         }
     }
@@ -57,13 +59,13 @@ static void show_shards(struct fsdp_root *root)
 static shoal_status end_backward(void *context)
 {
     struct fsdp_root *root = context;
-    root->is_walking = false;
+    root->calls.is_walking = false;
     fsdp_root_forget_calls(root);
     shoal_status status = fsdp_context_check(root->context); /* a hook may have closed the world */
     status = status == SHOAL_OK ? fsdp_end_backward(root->context) : status;
     show_shards(root);
     TRY(status);
-    root->is_end_awaited = false; /* after a failure it stays true until a reset */
+    root->calls.is_end_awaited = false; /* after a failure it stays true until a reset */
     return SHOAL_OK;
 }
 
@@ -71,13 +73,13 @@ static shoal_status end_backward(void *context)
 static void let_go_of_root(void *context)
 {
     struct fsdp_root *root = context;
-    if (root->is_walking && !root->context->is_closed) {
+    if (root->calls.is_walking && !root->context->is_closed && !root->capture) {
         (void)fsdp_mark_failure(root->context->units[0], SHOAL_OK); /* the text stays */
     }
-    if (root->is_walking) {
+    if (root->calls.is_walking) {
         show_shards(root);
     }
-    root->is_walking = false;
+    root->calls.is_walking = false;
     root->context->backward.n_newer = 0;
     fsdp_root_let_go(root);
 }
@@ -88,55 +90,82 @@ static void let_go_of_wrapper(void *context)
     fsdp_root_let_go(wrapper->root);
 }
 
-/* Called when a backward pass reaches a unit; the first call adds the hook for its end. Writes to shards since the
-   forward pass then count as changes of whole parameters, so that the pass refuses values that are out of date. */
+/* Writes to shards since the forward pass count as changes of whole parameters, so that a backward pass refuses values
+   that are out of date. A graph computes with the values that it finds. */
+static void count_changes(const struct fsdp_root *root)
+{
+    for (size_t i = 0; !root->capture && i < root->n_wrappers; i++) {
+        fsdp_wrapper_count_changes(root->wrappers[i]);
+    }
+}
+
+/* Called when a backward pass reaches a unit; the first call adds the hook for its end. */
 static shoal_status await_end(struct fsdp_root *root, size_t n_newer)
 {
     TRY(fsdp_context_check(root->context));
-    if (root->is_walking) {
+    if (root->calls.is_walking) {
         return SHOAL_OK;
     }
-    if (root->is_end_awaited) {
+    if (root->calls.is_end_awaited) {
         return error_set(SHOAL_ERR_STATE, "the last backward pass failed; call shoal_fsdp_reset first");
     }
     TRY(backward_on_end(end_backward, root, let_go_of_root));
     fsdp_root_keep(root);
-    root->is_end_awaited = true;
-    root->is_walking = true;
+    root->calls.is_end_awaited = true;
+    root->calls.is_walking = true;
     root->context->backward.n_newer = n_newer;
-    for (size_t i = 0; i < root->n_wrappers; i++) {
-        fsdp_wrapper_count_changes(root->wrappers[i]);
-    }
+    count_changes(root);
     return SHOAL_OK;
 }
 
 static shoal_status show_gathered(struct fsdp_wrapper *wrapper)
 {
+    if (wrapper->captured) {
+        return fsdp_wrapper_show_full(wrapper);
+    }
     fsdp_wrapper_count_changes(wrapper);
     return wrapper->unit->state == FSDP_UNSHARDED ? fsdp_wrapper_show_full(wrapper) : SHOAL_OK;
+}
+
+static shoal_status reach(struct fsdp_wrapper *wrapper, size_t n_newer)
+{
+    TRY(await_end(wrapper->root, n_newer));
+    TRY(fsdp_unit_pre_backward(wrapper->unit));
+    return show_gathered(wrapper); /* for functions that are recomputed */
+}
+
+static shoal_status reach_forward(struct forward *forward)
+{
+    size_t n_newer;
+    struct fsdp_wrapper *wrapper = forward_owner(forward);
+    if (op_capture_running()) {
+        return error_set(
+            SHOAL_ERR_STATE,
+            "%s: the forward pass ran before the capture, so its backward pass cannot be captured",
+            fsdp_wrapper_name(wrapper));
+    }
+    (void)forward_reached(forward, &n_newer);
+    return reach(wrapper, n_newer);
 }
 
 /* The gradient of an output has arrived. */
 static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
 {
-    size_t n_newer;
-    struct forward *forward = context;
-    struct fsdp_wrapper *wrapper = forward_owner(forward);
     (void)gradient;
-    if (op_capture_running()) {
-        (void)scope_fail(
-            error_set(SHOAL_ERR_STATE,
-                      "%s: the forward pass ran before the capture, so its backward pass cannot be captured",
-                      fsdp_wrapper_name(wrapper)));
-        return NULL;
+    shoal_status status = reach_forward(context);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
     }
-    (void)forward_reached(forward, &n_newer);
-    shoal_status status = await_end(wrapper->root, n_newer);
+    return NULL;
+}
+
+/* The same in a capture. */
+static shoal_tensor *begin_captured_backward(void *context, shoal_tensor *gradient)
+{
+    struct fsdp_captured *captured = context;
+    shoal_status status = fsdp_captured_reach(captured, gradient);
     if (status == SHOAL_OK) {
-        status = fsdp_unit_pre_backward(wrapper->unit);
-    }
-    if (status == SHOAL_OK) {
-        status = show_gathered(wrapper); /* for functions that are recomputed */
+        status = reach(captured->wrapper, 0);
     }
     if (status != SHOAL_OK) {
         (void)scope_fail(status);
@@ -151,7 +180,15 @@ static shoal_status finish_backward(void *context, shoal_tensor **gradients, siz
     (void)gradients;
     (void)n_gradients;
     TRY(fsdp_context_check(wrapper->root->context));
-    return wrapper->unit->phase == FSDP_PRE_BACKWARD ? fsdp_unit_post_backward(wrapper->unit) : SHOAL_OK;
+    return fsdp_unit_finish_backward(wrapper->unit);
+}
+
+/* The same in a capture. */
+static shoal_status finish_captured_backward(void *context, shoal_tensor **gradients, size_t n_gradients)
+{
+    const struct fsdp_captured *captured = context;
+    return fsdp_captured_is_over(captured) ? SHOAL_OK
+                                           : finish_backward(captured->wrapper, gradients, n_gradients);
 }
 
 /* Forward ------------------------------------------------------------------------------------------------ */
@@ -196,10 +233,15 @@ static shoal_status give_up_changed(struct fsdp_context *context, uint8_t *has_c
  * A unit may still be gathered when a forward pass begins: its backward pass was skipped or is still to come, it stays
  * gathered after backward passes, or the program gathered it by hand. If any rank has written its shard since, the unit
  * is given up, to be gathered again. Only the rank that wrote knows, so ranks ask each other. Which units are gathered
- * depends on the calls alone, so all ranks ask or none does.
+ * depends on the calls alone, so all ranks ask or none does. In a capture the writes are ops, which all ranks record.
  */
-static shoal_status refresh(struct fsdp_context *context)
+static shoal_status refresh(struct fsdp_root *root)
 {
+    struct fsdp_context *context = root->context;
+    if (root->capture) {
+        fsdp_capture_refresh(root->capture);
+        return SHOAL_OK;
+    }
     if (!has_gathered(context)) {
         return SHOAL_OK;
     }
@@ -222,17 +264,17 @@ static shoal_status begin_root(struct fsdp_wrapper *wrapper)
 {
     struct fsdp_root *root = wrapper->root;
     size_t depth = scope_depth();
-    if (root->forward_root && depth <= root->forward_depth) {
+    if (root->calls.forward_root && depth <= root->calls.forward_depth) {
         fsdp_root_forget_calls(root);
-        TRY(fsdp_end_forwards(root->context, root->n_order));
+        TRY(fsdp_end_forwards(root->context, root->calls.n_order));
     }
-    if (!root->forward_root) {
-        TRY(refresh(root->context));
+    if (!root->calls.forward_root) {
+        TRY(refresh(root));
     }
-    if (!root->forward_root || wrapper->is_root) {
-        root->forward_root = wrapper;
-        root->forward_depth = depth;
-        root->n_order = root->context->passes.order.n;
+    if (!root->calls.forward_root || wrapper->is_root) {
+        root->calls.forward_root = wrapper;
+        root->calls.forward_depth = depth;
+        root->calls.n_order = root->context->passes.order.n;
     }
     return SHOAL_OK;
 }
@@ -243,10 +285,10 @@ static shoal_status begin_call(struct fsdp_wrapper *wrapper, bool is_in_backward
     struct fsdp_root *root = wrapper->root;
     if (is_in_backward) {
         TRY(await_end(root, 0));
-        root->context->backward.is_running = true;
-    } else if (root->is_end_awaited) {
-        return error_set(SHOAL_ERR_STATE, "%s: the last backward pass failed; call shoal_fsdp_reset first",
-                         fsdp_wrapper_name(wrapper));
+        root->context->passes.is_backward = true;
+    } else if (root->calls.is_end_awaited) {
+        return error_set(SHOAL_ERR_STATE, "%s: the last backward pass failed%s", fsdp_wrapper_name(wrapper),
+                         root->capture ? "" : "; call shoal_fsdp_reset first");
     } else {
         TRY(begin_root(wrapper));
     }
@@ -259,8 +301,7 @@ static shoal_status gather(struct fsdp_wrapper *wrapper, bool is_first)
     if (is_first) {
         return fsdp_unit_pre_forward(wrapper->unit);
     }
-    TRY(fsdp_unit_unshard(wrapper->unit));
-    return fsdp_unit_wait(wrapper->unit);
+    return wrapper->unit->context->backend->gather(wrapper->unit);
 }
 
 static void note_run(struct fsdp_wrapper *wrapper, const shoal_module *module)
@@ -273,14 +314,20 @@ static void note_run(struct fsdp_wrapper *wrapper, const shoal_module *module)
     }
 }
 
-/* Adds the hook for the end of the module's backward pass. The record keeps the root while that can still run. */
+/* Adds the hook for the end of the module's backward pass. The record keeps what the hook needs while it can still
+   run. */
 static shoal_status watch_inputs(struct fsdp_wrapper *wrapper, const shoal_forward_call *call)
 {
-    const struct identity_hook hook = {
-        .function = finish_backward, .context = wrapper, .release = let_go_of_wrapper};
+    static const struct identity_hook eager = {.function = finish_backward, .release = let_go_of_wrapper};
+    static const struct identity_hook captured = {.function = finish_captured_backward,
+                                                  .release = fsdp_captured_let_go};
+    struct identity_hook hook = wrapper->captured ? captured : eager;
+    hook.context = wrapper->captured ? (void *)wrapper->captured : wrapper;
     bool is_recorded;
     TRY(identity_over(call->inputs, call->n_inputs, &hook, call->inputs, &is_recorded));
-    if (is_recorded) {
+    if (is_recorded && wrapper->captured) {
+        fsdp_captured_keep(wrapper->captured);
+    } else if (is_recorded) {
         fsdp_root_keep(wrapper->root);
     }
     return SHOAL_OK;
@@ -290,15 +337,13 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
 {
     struct fsdp_wrapper *wrapper = context;
     struct op_tracer *tracer = op_capture_running();
-    if (tracer) {
-        return fsdp_capture_before_forward(wrapper, tracer, call);
-    }
-    TRY(fsdp_wrapper_prepare(wrapper));
+    TRY(tracer ? fsdp_capture_prepare(wrapper, tracer, call) : fsdp_wrapper_prepare(wrapper));
     TRY(begin_call(wrapper, call->is_recompute));
-    bool is_again = wrapper->unit->phase == FSDP_PRE_BACKWARD;
-    bool is_first = wrapper->unit->phase != FSDP_FORWARD || wrapper->n_modules == 1;
+    bool is_again = wrapper->unit->step.phase == FSDP_PRE_BACKWARD;
+    bool is_first = wrapper->unit->step.phase != FSDP_FORWARD || wrapper->n_modules == 1;
     TRY(gather(wrapper, is_first));
-    if (!wrapper->unit->config.reshard_after_backward && !call->is_recompute) { /* it may have stayed */
+    if (!wrapper->unit->config.reshard_after_backward && !call->is_recompute &&
+        !tracer) { /* it may have stayed */
         TRY(fsdp_wrapper_follow_freezing(wrapper));
     }
     TRY(show_gathered(wrapper));
@@ -318,7 +363,7 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
 static shoal_status end_forward(struct fsdp_wrapper *wrapper)
 {
     fsdp_wrapper_clear_run(wrapper);
-    wrapper->unit->gather.is_held = false;
+    wrapper->unit->gather.is_held = wrapper->unit->gather.is_held && wrapper->captured;
     return fsdp_unit_post_forward(wrapper->unit);
 }
 
@@ -326,8 +371,8 @@ static shoal_status end_forward(struct fsdp_wrapper *wrapper)
 static shoal_status end_root(struct fsdp_root *root)
 {
     struct fsdp_context *context = root->context;
-    struct fsdp_wrapper *outermost = root->forward_root;
-    root->forward_root = NULL;
+    struct fsdp_wrapper *outermost = root->calls.forward_root;
+    root->calls.forward_root = NULL;
     for (size_t i = 0; i < root->n_wrappers; i++) {
         if (root->wrappers[i] != outermost && root->wrappers[i]->n_run > 0) {
             TRY(end_forward(root->wrappers[i]));
@@ -335,25 +380,43 @@ static shoal_status end_root(struct fsdp_root *root)
     }
     TRY(end_forward(outermost));
     show_shards(root);
-    bool has_backward = shoal_scope_has_grad() || context->backward.is_running;
-    return has_backward ? SHOAL_OK : fsdp_end_forwards(context, root->n_order);
+    bool has_backward = shoal_scope_has_grad() || context->passes.is_backward;
+    return has_backward ? SHOAL_OK : fsdp_end_forwards(context, root->calls.n_order);
+}
+
+/* Adds the hooks for the beginning of the module's backward pass. In a capture there is no order of forward passes to
+   compare with other ranks. */
+static shoal_status watch_outputs(struct fsdp_wrapper *wrapper, const shoal_forward_call *call)
+{
+    if (!wrapper->captured) {
+        return forwards_record(&wrapper->forwards, call, begin_backward);
+    }
+    for (size_t i = 0; shoal_scope_has_grad() && i < call->n_outputs; i++) {
+        if (shoal_requires_grad(call->outputs[i])) {
+            TRY(identity_hook_output(&call->outputs[i], begin_captured_backward, wrapper->captured,
+                                     fsdp_captured_let_go));
+            fsdp_captured_keep(wrapper->captured);
+        }
+    }
+    return SHOAL_OK;
 }
 
 static shoal_status after_forward(void *context, const shoal_forward_call *call)
 {
     struct fsdp_wrapper *wrapper = context;
-    if (op_capture_running()) {
-        return fsdp_capture_after_forward(wrapper, call);
+    if (op_capture_running() && !wrapper->captured) {
+        return error_set(SHOAL_ERR_STATE, "%s: the call began before the capture",
+                         fsdp_wrapper_name(wrapper));
     }
     TRY(fsdp_context_check(wrapper->root->context));
-    bool is_root = wrapper->root->forward_root == wrapper;
+    bool is_root = wrapper->root->calls.forward_root == wrapper;
     if (wrapper->n_run == wrapper->n_modules && !is_root) {
         TRY(end_forward(wrapper));
     }
     if (is_root) {
         TRY(end_root(wrapper->root));
     }
-    TRY(forwards_record(&wrapper->forwards, call, begin_backward));
+    TRY(watch_outputs(wrapper, call));
     fsdp_cast_all(call->outputs, call->n_outputs, wrapper->output_dtype);
     return SHOAL_OK;
 }
@@ -363,9 +426,7 @@ static void after_failure(void *context, const shoal_forward_call *call)
 {
     const struct fsdp_wrapper *wrapper = context;
     (void)call;
-    if (op_capture_running()) {
-        fsdp_capture_after_failure(wrapper);
-    } else if (wrapper->root && wrapper->root->forward_root == wrapper) {
+    if (wrapper->root && wrapper->root->calls.forward_root == wrapper) {
         show_shards(wrapper->root);
     }
 }

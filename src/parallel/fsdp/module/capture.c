@@ -21,21 +21,6 @@
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
-/* The state of a capture for all units under a root. Hooks in the record may outlive the capture, and keep it. */
-struct fsdp_capture {
-    struct op_tracer *tracer;
-    struct fsdp_root *root;
-    size_t n_references;               /* one for the capture, and one for each hook in the record */
-    bool is_over;                      /* the root may be gone */
-    struct fsdp_wrapper *forward_root; /* this and the next two: as in struct fsdp_root */
-    size_t forward_depth;
-    bool is_end_awaited;
-    bool is_backward;    /* a backward pass has begun and has not ended */
-    shoal_tensor *begun; /* the gradient that began the last unit's backward pass; one reference, or NULL */
-    struct fsdp_captured *units;
-    size_t n_units;
-};
-
 /* How long it lives -------------------------------------------------------------------------------------- */
 
 static void free_unit(struct fsdp_captured *unit)
@@ -58,11 +43,44 @@ static void let_go(struct fsdp_capture *capture)
     }
 }
 
-/* The release function of hooks of a unit. */
-static void let_go_of_unit(void *context)
+void fsdp_captured_keep(struct fsdp_captured *unit)
+{
+    unit->capture->n_references++;
+}
+
+void fsdp_captured_let_go(void *context)
 {
     const struct fsdp_captured *unit = context;
     let_go(unit->capture);
+}
+
+bool fsdp_captured_is_over(const struct fsdp_captured *unit)
+{
+    return unit->capture->is_over;
+}
+
+static void exchange_runs(struct fsdp_captured *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->wrapper;
+    bool *has_run = wrapper->has_run;
+    size_t n_run = wrapper->n_run;
+    wrapper->has_run = unit->has_run;
+    wrapper->n_run = unit->n_run;
+    unit->has_run = has_run;
+    unit->n_run = n_run;
+}
+
+/* Puts the state of the capture in the place of the eager one, or the eager one back. */
+static void exchange_state(struct fsdp_capture *capture)
+{
+    struct fsdp_root *root = capture->root;
+    struct fsdp_calls calls = root->calls;
+    root->calls = capture->calls;
+    capture->calls = calls;
+    fsdp_steps_exchange(root->context, &capture->steps);
+    for (size_t i = 0; i < capture->n_units; i++) {
+        exchange_runs(&capture->units[i]);
+    }
 }
 
 static void put_back_places(const struct fsdp_captured *unit)
@@ -74,26 +92,30 @@ static void put_back_places(const struct fsdp_captured *unit)
     }
 }
 
-static void set_begun(struct fsdp_capture *capture, shoal_tensor *gradient)
+static void free_capture(struct fsdp_capture *capture)
 {
+    for (size_t i = 0; i < capture->n_units; i++) {
+        free_unit(&capture->units[i]);
+    }
+    fsdp_steps_free(capture->root->context, &capture->steps);
     shoal_tensor_unref(capture->begun);
-    capture->begun = gradient ? shoal_tensor_ref(gradient) : NULL;
+    capture->begun = NULL;
+    capture->is_over = true;
+    let_go(capture);
 }
 
 static void end_capture(void *context)
 {
     struct fsdp_capture *capture = context;
     struct fsdp_root *root = capture->root;
-    set_begun(capture, NULL);
     for (size_t i = 0; i < capture->n_units; i++) {
         put_back_places(&capture->units[i]);
         capture->units[i].wrapper->captured = NULL;
-        free_unit(&capture->units[i]);
     }
+    exchange_state(capture);
     root->capture = NULL;
     fsdp_root_drop_originals(root); /* no eager call would, if the model is only compiled */
-    capture->is_over = true;
-    let_go(capture);
+    free_capture(capture);
     fsdp_root_let_go(root);
 }
 
@@ -118,6 +140,7 @@ static shoal_status fill(struct fsdp_capture *capture, const struct fsdp_root *r
     for (size_t i = 0; i < root->n_wrappers; i++) {
         TRY(make_unit(capture, root->wrappers[i]));
     }
+    TRY(fsdp_steps_create(root->context, &fsdp_capture_backend, &capture->steps));
     return capture->tracer->capture->at_end(capture->tracer, end_capture, capture);
 }
 
@@ -155,14 +178,12 @@ static shoal_status begin_capture(struct fsdp_root *root, struct op_tracer *trac
     *capture = (struct fsdp_capture){.tracer = tracer, .root = root, .n_references = 1};
     shoal_status status = fill(capture, root);
     if (status != SHOAL_OK) {
-        for (size_t i = 0; i < capture->n_units; i++) {
-            free_unit(&capture->units[i]);
-        }
-        let_go(capture);
+        free_capture(capture);
         return status;
     }
     fsdp_root_keep(root);
     root->capture = capture;
+    exchange_state(capture);
     for (size_t i = 0; i < root->n_wrappers; i++) {
         root->wrappers[i]->captured = &capture->units[i];
     }
@@ -215,7 +236,7 @@ static shoal_status prepare(struct fsdp_wrapper *wrapper)
 static shoal_status check_root(const struct fsdp_wrapper *wrapper)
 {
     const struct fsdp_root *root = wrapper->root;
-    if (root->is_end_awaited) {
+    if (root->calls.is_end_awaited) {
         return error_set(SHOAL_ERR_STATE,
                          "%s: a backward pass is running, or has failed; call shoal_fsdp_reset first",
                          fsdp_wrapper_name(wrapper));
@@ -245,315 +266,35 @@ static shoal_status need_capture(struct fsdp_wrapper *wrapper, struct op_tracer 
     return fsdp_captured_check(wrapper->captured);
 }
 
-/* Units -------------------------------------------------------------------------------------------------- */
+/* Calls -------------------------------------------------------------------------------------------------- */
 
-static void clear_run(struct fsdp_captured *unit)
+shoal_status fsdp_capture_prepare(struct fsdp_wrapper *wrapper, struct op_tracer *tracer,
+                                  const shoal_forward_call *call)
 {
-    for (size_t i = 0; i < unit->wrapper->n_modules; i++) {
-        unit->has_run[i] = false;
+    TRY(need_capture(wrapper, tracer));
+    struct fsdp_captured *unit = wrapper->captured;
+    unit->after = call->inputs;
+    unit->n_after = 0;
+    while (call->is_recompute && unit->n_after < call->n_inputs && call->inputs[unit->n_after]) {
+        unit->n_after++;
     }
-    unit->n_run = 0;
-}
-
-static void note_run(struct fsdp_captured *unit, const shoal_module *module)
-{
-    for (size_t i = 0; i < unit->wrapper->n_modules; i++) {
-        if (unit->wrapper->modules[i] == module && !unit->has_run[i]) {
-            unit->has_run[i] = true;
-            unit->n_run++;
-        }
-    }
-}
-
-static void give_up(struct fsdp_captured *unit)
-{
-    unit->is_gathered = false;
-    fsdp_wrapper_show_shards(unit->wrapper);
-}
-
-static void end_forward(struct fsdp_captured *unit)
-{
-    clear_run(unit);
-    if (unit->phase == FSDP_PRE_BACKWARD) {
-        return;
-    }
-    unit->phase = FSDP_IDLE;
-    if (unit->capture->is_backward) {
-        return;
-    }
-    if (unit->wrapper->unit->config.reshard != SHOAL_RESHARD_NEVER) {
-        give_up(unit);
-    }
-    unit->n_forwards += shoal_scope_has_grad();
-}
-
-/* Gives up whole parameters, unless they stay from step to step: those are gathered once in a captured step. */
-static void give_up_if_sharded(struct fsdp_captured *unit)
-{
-    if (!fsdp_unit_stays(unit->wrapper->unit)) {
-        give_up(unit);
-    }
-}
-
-static shoal_status end_unit_backward(struct fsdp_captured *unit)
-{
-    unit->phase = FSDP_POST_BACKWARD;
-    give_up_if_sharded(unit);
-    return fsdp_captured_reduce(unit);
-}
-
-static void show_shards(const struct fsdp_capture *capture)
-{
-    for (size_t i = 0; i < capture->n_units; i++) {
-        fsdp_wrapper_show_shards(capture->units[i].wrapper);
-    }
-}
-
-static void forget_calls(struct fsdp_capture *capture)
-{
-    capture->forward_root = NULL;
-    for (size_t i = 0; i < capture->n_units; i++) {
-        clear_run(&capture->units[i]);
-    }
-}
-
-/* Backward ----------------------------------------------------------------------------------------------- */
-
-static void settle_unit(struct fsdp_captured *unit)
-{
-    unit->phase = FSDP_IDLE;
-    unit->n_forwards = 0;
-    give_up_if_sharded(unit);
-}
-
-static shoal_status end_backward(void *context)
-{
-    struct fsdp_capture *capture = context;
-    bool is_last = !capture->root->context->backward.is_not_last;
-    forget_calls(capture);
-    for (size_t i = 0; i < capture->n_units; i++) {
-        struct fsdp_captured *unit = &capture->units[i];
-        bool is_left_over = unit->phase != FSDP_POST_BACKWARD && unit->wrapper->unit->config.sync &&
-                            unit->wrapper->unit->is_prepared && fsdp_captured_has_gradients(unit);
-        if (unit->phase == FSDP_PRE_BACKWARD || is_left_over) {
-            TRY(end_unit_backward(unit));
-        }
-    }
-    for (size_t i = 0; i < capture->n_units; i++) {
-        if (is_last) {
-            settle_unit(&capture->units[i]);
-        }
-        capture->units[i].phase = FSDP_IDLE;
-    }
-    show_shards(capture);
-    set_begun(capture, NULL);
-    capture->is_backward = false;
-    capture->is_end_awaited = false;
     return SHOAL_OK;
 }
 
-static shoal_status await_end(struct fsdp_capture *capture)
-{
-    if (capture->is_end_awaited) {
-        return SHOAL_OK;
-    }
-    TRY(backward_on_end(end_backward, capture, NULL)); /* the backward pass ends inside the capture */
-    capture->is_end_awaited = true;
-    capture->is_backward = true;
-    return SHOAL_OK;
-}
-
-/* The gather depends on the gradient with which the previous unit began its backward pass. Graph passes can move it up
-   to there, which is as far ahead as the engine prefetches. */
-static shoal_status gather_again(struct fsdp_captured *unit, shoal_tensor *gradient)
-{
-    shoal_tensor *after = unit->capture->begun ? unit->capture->begun : gradient;
-    TRY(fsdp_captured_gather(unit, &after, 1));
-    set_begun(unit->capture, gradient);
-    return SHOAL_OK;
-}
-
-static shoal_status begin_unit_backward(struct fsdp_captured *unit, shoal_tensor *gradient)
+shoal_status fsdp_captured_reach(struct fsdp_captured *unit, shoal_tensor *gradient)
 {
     if (unit->capture->is_over) {
         return error_set(SHOAL_ERR_STATE, "the capture in which the forward pass was recorded is over");
     }
-    TRY(await_end(unit->capture));
-    if (unit->phase == FSDP_PRE_BACKWARD) {
-        return SHOAL_OK;
-    }
-    unit->phase = FSDP_PRE_BACKWARD;
-    TRY(fsdp_captured_set_aside(unit));
-    TRY(gather_again(unit, gradient));
-    return fsdp_wrapper_show_full(unit->wrapper); /* for functions that are recomputed */
+    unit->gradient = gradient;
+    return SHOAL_OK;
 }
 
-/* The gradient of an output has arrived. */
-static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
-{
-    shoal_status status = begin_unit_backward(context, gradient);
-    if (status != SHOAL_OK) {
-        (void)scope_fail(status);
-    }
-    return NULL;
-}
-
-/* All input gradients have arrived. */
-static shoal_status finish_backward(void *context, shoal_tensor **gradients, size_t n_gradients)
-{
-    struct fsdp_captured *unit = context;
-    (void)gradients;
-    (void)n_gradients;
-    return unit->phase == FSDP_PRE_BACKWARD && !unit->capture->is_over ? end_unit_backward(unit) : SHOAL_OK;
-}
-
-/* Forward ------------------------------------------------------------------------------------------------ */
-
-static void give_up_changed(struct fsdp_capture *capture)
+void fsdp_capture_refresh(const struct fsdp_capture *capture)
 {
     for (size_t i = 0; i < capture->n_units; i++) {
         if (capture->units[i].is_gathered && fsdp_captured_has_changed(&capture->units[i])) {
-            give_up(&capture->units[i]);
+            fsdp_captured_give_up(&capture->units[i]);
         }
-    }
-}
-
-/* Finds out whether this is the outermost call of a forward pass, as begin_root in calls.c does. */
-static void begin_root(struct fsdp_captured *unit)
-{
-    struct fsdp_capture *capture = unit->capture;
-    size_t depth = scope_depth();
-    if (capture->forward_root && depth <= capture->forward_depth) {
-        forget_calls(capture);
-    }
-    if (!capture->forward_root) {
-        give_up_changed(capture);
-    }
-    if (!capture->forward_root || unit->wrapper->is_root) {
-        capture->forward_root = unit->wrapper;
-        capture->forward_depth = depth;
-    }
-}
-
-static shoal_status begin_call(struct fsdp_captured *unit, bool is_in_backward)
-{
-    if (is_in_backward) {
-        return await_end(unit->capture);
-    }
-    if (unit->capture->is_end_awaited) {
-        return error_set(SHOAL_ERR_STATE, "%s: the last backward pass failed",
-                         fsdp_wrapper_name(unit->wrapper));
-    }
-    begin_root(unit);
-    return SHOAL_OK;
-}
-
-/* The gather for a recomputed module comes after the module's inputs, which come after the gradient. */
-static shoal_status gather(struct fsdp_captured *unit, const shoal_forward_call *call)
-{
-    shoal_tensor *const *after = call->inputs;
-    size_t n_after = 0;
-    while (call->is_recompute && n_after < call->n_inputs && after[n_after]) {
-        n_after++;
-    }
-    TRY(fsdp_captured_gather(unit, after, n_after));
-    return fsdp_wrapper_show_full(unit->wrapper);
-}
-
-static shoal_status watch_inputs(struct fsdp_captured *unit, const shoal_forward_call *call)
-{
-    const struct identity_hook hook = {
-        .function = finish_backward, .context = unit, .release = let_go_of_unit};
-    bool is_recorded;
-    TRY(identity_over(call->inputs, call->n_inputs, &hook, call->inputs, &is_recorded));
-    unit->capture->n_references += is_recorded;
-    return SHOAL_OK;
-}
-
-shoal_status fsdp_capture_before_forward(struct fsdp_wrapper *wrapper, struct op_tracer *tracer,
-                                         const shoal_forward_call *call)
-{
-    TRY(need_capture(wrapper, tracer));
-    struct fsdp_captured *unit = wrapper->captured;
-    TRY(begin_call(unit, call->is_recompute));
-    bool is_again = unit->phase == FSDP_PRE_BACKWARD;
-    bool is_first = unit->phase != FSDP_FORWARD || wrapper->n_modules == 1;
-    TRY(gather(unit, call));
-    if (wrapper->casts_inputs) {
-        fsdp_cast_all(call->inputs, call->n_inputs, wrapper->unit->config.param_dtype);
-    }
-    if (is_again) {
-        return SHOAL_OK;
-    }
-    unit->phase = FSDP_FORWARD;
-    note_run(unit, call->module);
-    if (!is_first || !shoal_scope_has_grad() || !fsdp_needs_gradient(call->inputs, call->n_inputs)) {
-        return SHOAL_OK;
-    }
-    return watch_inputs(unit, call);
-}
-
-/* No backward pass follows an evaluation: gives up what no recorded forward pass needs. */
-static void end_evaluation(struct fsdp_capture *capture)
-{
-    for (size_t i = 0; i < capture->n_units; i++) {
-        if (capture->units[i].n_forwards == 0) {
-            give_up_if_sharded(&capture->units[i]);
-        }
-    }
-}
-
-/* Units of which not all modules were called end with the outermost call. */
-static void end_root(struct fsdp_capture *capture)
-{
-    struct fsdp_wrapper *outermost = capture->forward_root;
-    capture->forward_root = NULL;
-    for (size_t i = 0; i < capture->n_units; i++) {
-        if (capture->units[i].wrapper != outermost && capture->units[i].n_run > 0) {
-            end_forward(&capture->units[i]);
-        }
-    }
-    end_forward(outermost->captured);
-    show_shards(capture);
-    if (!shoal_scope_has_grad() && !capture->is_backward) {
-        end_evaluation(capture);
-    }
-}
-
-/* Replaces forwards_record (parallel/forwards.h): in a capture there is no order to compare with other ranks. */
-static shoal_status watch_outputs(struct fsdp_captured *unit, const shoal_forward_call *call)
-{
-    for (size_t i = 0; shoal_scope_has_grad() && i < call->n_outputs; i++) {
-        if (shoal_requires_grad(call->outputs[i])) {
-            TRY(identity_hook_output(&call->outputs[i], begin_backward, unit, let_go_of_unit));
-            unit->capture->n_references++;
-        }
-    }
-    return SHOAL_OK;
-}
-
-shoal_status fsdp_capture_after_forward(struct fsdp_wrapper *wrapper, const shoal_forward_call *call)
-{
-    struct fsdp_captured *unit = wrapper->captured;
-    if (!unit) {
-        return error_set(SHOAL_ERR_STATE, "%s: the call began before the capture",
-                         fsdp_wrapper_name(wrapper));
-    }
-    bool is_root = unit->capture->forward_root == wrapper;
-    if (unit->n_run == wrapper->n_modules && !is_root) {
-        end_forward(unit);
-    }
-    if (is_root) {
-        end_root(unit->capture);
-    }
-    TRY(watch_outputs(unit, call));
-    fsdp_cast_all(call->outputs, call->n_outputs, wrapper->output_dtype);
-    return SHOAL_OK;
-}
-
-void fsdp_capture_after_failure(const struct fsdp_wrapper *wrapper)
-{
-    if (wrapper->captured && wrapper->captured->capture->forward_root == wrapper) {
-        show_shards(wrapper->captured->capture);
     }
 }

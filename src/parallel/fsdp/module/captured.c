@@ -13,6 +13,7 @@
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/factors.h"
 #include "parallel/fsdp/engine/state/param.h"
+#include "parallel/fsdp/module/watch.h"
 #include "parallel/functional.h"
 #include "shoal/autograd.h"
 #include "shoal/ops.h"
@@ -186,8 +187,7 @@ static void say_what(const struct fsdp_captured *unit, const struct fsdp_param *
                    wrapper->unit->name, param->name, (unsigned)wrapper->unit->root);
 }
 
-static shoal_status gather_param(const struct fsdp_captured *unit, size_t index, shoal_tensor *const *after,
-                                 size_t n_after)
+static shoal_status gather_param(const struct fsdp_captured *unit, size_t index)
 {
     const struct fsdp_tensors *tensors = &unit->wrapper->tensors[index];
     const struct fsdp_param *param = &unit->wrapper->unit->params[index];
@@ -195,8 +195,8 @@ static shoal_status gather_param(const struct fsdp_captured *unit, size_t index,
     shoal_tensor *value = NULL;
     TRY(follow_freezing(tensors, param));
     TRY(find_shard(unit, index, &value));
-    if (n_after > 0 && mesh->n_shards > 1) {
-        value = BOX_ONE(control_deps, box_tensor(value), box_tensors(after, n_after));
+    if (unit->n_after > 0 && mesh->n_shards > 1) {
+        value = BOX_ONE(control_deps, box_tensor(value), box_tensors(unit->after, unit->n_after));
     }
     value = functional_cast(value, param->compute);
     if (mesh->n_shards > 1) {
@@ -210,11 +210,11 @@ static shoal_status gather_param(const struct fsdp_captured *unit, size_t index,
     return value ? unit->tracer->capture->rebind(unit->tracer, tensors->full, value) : shoal_scope_error();
 }
 
-static shoal_status gather_params(struct fsdp_captured *unit, shoal_tensor *const *after, size_t n_after)
+static shoal_status gather_params(const struct fsdp_captured *unit)
 {
     TRY(shoal_scope_set_grad(false));
     for (size_t i = 0; i < unit->wrapper->n_tensors; i++) {
-        TRY(gather_param(unit, i, after, n_after));
+        TRY(gather_param(unit, i));
     }
     return SHOAL_OK;
 }
@@ -241,15 +241,59 @@ static shoal_status end_unit(const struct fsdp_captured *unit, shoal_status stat
     return status == SHOAL_OK ? reset : status;
 }
 
-shoal_status fsdp_captured_gather(struct fsdp_captured *unit, shoal_tensor *const *after, size_t n_after)
+/* NULL for a unit whose modules are gone. */
+static struct fsdp_captured *captured_of(const struct fsdp_unit *unit)
 {
-    if (unit->is_gathered) {
-        return SHOAL_OK;
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    return unit->watch ? wrapper->captured : NULL;
+}
+
+static shoal_status gather(struct fsdp_unit *engine)
+{
+    struct fsdp_captured *unit = captured_of(engine);
+    if (!unit->is_gathered) {
+        TRY(begin_unit(unit));
+        TRY(end_unit(unit, gather_params(unit)));
+        unit->is_gathered = true;
     }
-    TRY(begin_unit(unit));
-    TRY(end_unit(unit, gather_params(unit, after, n_after)));
-    unit->is_gathered = true;
     return SHOAL_OK;
+}
+
+/* Passes of the graph decide what is gathered ahead. */
+static shoal_status ahead_in_forward(struct fsdp_unit *engine)
+{
+    (void)engine;
+    return SHOAL_OK;
+}
+
+static shoal_status ahead_in_backward(struct fsdp_unit *engine, size_t place)
+{
+    const struct fsdp_captured *unit = captured_of(engine);
+    (void)place;
+    shoal_tensor_unref(unit->capture->begun);
+    unit->capture->begun = shoal_tensor_ref(unit->gradient);
+    return SHOAL_OK;
+}
+
+void fsdp_captured_give_up(struct fsdp_captured *unit)
+{
+    unit->is_gathered = false;
+    fsdp_wrapper_show_shards(unit->wrapper);
+}
+
+/* Whole parameters that stay from step to step are gathered once in a captured step. */
+static shoal_status give_up(struct fsdp_unit *engine, bool stays)
+{
+    struct fsdp_captured *unit = captured_of(engine);
+    if (unit && !stays) {
+        fsdp_captured_give_up(unit);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status reshard(struct fsdp_unit *engine, bool is_after_forward)
+{
+    return give_up(engine, is_after_forward && engine->config.reshard == SHOAL_RESHARD_NEVER);
 }
 
 bool fsdp_captured_has_changed(const struct fsdp_captured *unit)
@@ -263,15 +307,6 @@ bool fsdp_captured_has_changed(const struct fsdp_captured *unit)
 }
 
 /* Reducing ----------------------------------------------------------------------------------------------- */
-
-bool fsdp_captured_has_gradients(const struct fsdp_captured *unit)
-{
-    bool has_any = false;
-    for (size_t i = 0; i < unit->wrapper->n_tensors; i++) {
-        has_any = has_any || shoal_grad(unit->wrapper->tensors[i].full);
-    }
-    return has_any;
-}
 
 /* Divides half precision in f32, as the engine does (engine/elements.c). */
 static shoal_tensor *divide(shoal_tensor *value, double divisor)
@@ -347,7 +382,9 @@ static shoal_status land(const struct fsdp_captured *unit, shoal_tensor *sharded
     return hook_list_run_leaf(&leaf->accumulated_hooks, sharded);
 }
 
-shoal_status fsdp_captured_set_aside(const struct fsdp_captured *unit)
+/* Gradients that earlier passes left in the dtype of the reduction are set aside, and added when all gradients of this
+   pass have arrived. The engine adds in the same order, so rounding is the same. */
+static shoal_status set_aside(const struct fsdp_captured *unit)
 {
     for (size_t i = 0; i < unit->wrapper->n_tensors; i++) {
         shoal_tensor *full = unit->wrapper->tensors[i].full;
@@ -423,8 +460,35 @@ static shoal_status reduce_params(const struct fsdp_captured *unit)
     return SHOAL_OK;
 }
 
-shoal_status fsdp_captured_reduce(struct fsdp_captured *unit)
+static shoal_status begin_gradients(struct fsdp_unit *engine)
 {
+    struct fsdp_captured *unit = captured_of(engine);
+    unit->after = unit->capture->begun ? &unit->capture->begun : &unit->gradient;
+    unit->n_after = 1;
+    return set_aside(unit);
+}
+
+static shoal_status end_gradients(struct fsdp_unit *engine)
+{
+    const struct fsdp_captured *unit = captured_of(engine);
     TRY(begin_unit(unit));
     return end_unit(unit, reduce_params(unit));
 }
+
+/* The marks between passes, by which ranks compare their order, are not part of a graph: ranks compare graphs. */
+static shoal_status no_mark(struct fsdp_context *context)
+{
+    (void)context;
+    return SHOAL_OK;
+}
+
+const struct fsdp_backend fsdp_capture_backend = {.gather = gather,
+                                                  .ahead_in_forward = ahead_in_forward,
+                                                  .ahead_in_backward = ahead_in_backward,
+                                                  .reshard = reshard,
+                                                  .give_up = give_up,
+                                                  .begin_gradients = begin_gradients,
+                                                  .end_gradients = end_gradients,
+                                                  .begin_backward = no_mark,
+                                                  .end_backward = no_mark,
+                                                  .end_step = no_mark};

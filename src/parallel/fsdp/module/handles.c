@@ -224,7 +224,7 @@ shoal_status shoal_fully_shard_find_param(shoal_module *module, const shoal_modu
 static shoal_status check_ended(const shoal_fsdp *fsdp, const char *call)
 {
     const struct fsdp_root *root = fsdp->owner;
-    return root->is_end_awaited
+    return root->calls.is_end_awaited
                ? error_set(SHOAL_ERR_STATE,
                            "%s: a backward pass is running, or has failed (shoal_fsdp_reset)", call)
                : SHOAL_OK;
@@ -282,7 +282,7 @@ static shoal_status zero_grad(shoal_fsdp *fsdp)
 {
     struct fsdp_root *root = fsdp->owner;
     TRY(fsdp_handle_check("zero_grad", fsdp));
-    if (root->is_end_awaited || shoal_in_backward()) {
+    if (root->calls.is_end_awaited || shoal_in_backward()) {
         return error_set(SHOAL_ERR_STATE,
                          "zero_grad: a backward pass is running, or has failed (shoal_fsdp_reset)");
     }
@@ -310,11 +310,14 @@ static shoal_status check_lanes(const struct fsdp_mesh *mesh)
 static shoal_status reset(shoal_fsdp *fsdp)
 {
     struct fsdp_root *root = fsdp->owner;
+    if (root->capture) {
+        return error_set(SHOAL_ERR_STATE, "reset: a capture of the model is running");
+    }
     fsdp_root_forget_calls(root);
     for (size_t i = 0; i < root->n_wrappers; i++) {
         TRY(drop_full_gradients(root->wrappers[i]));
     }
-    root->is_end_awaited = false;
+    root->calls.is_end_awaited = false;
     TRY(fsdp_reset(root->context));
     return check_lanes(&root->context->mesh);
 }

@@ -266,7 +266,7 @@ shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
 
 void fsdp_root_forget_calls(struct fsdp_root *root)
 {
-    root->forward_root = NULL;
+    root->calls.forward_root = NULL;
     for (size_t i = 0; i < root->n_wrappers; i++) {
         fsdp_wrapper_clear_run(root->wrappers[i]);
     }

@@ -55,6 +55,15 @@ struct fsdp_tensors {
     size_t capacity;
 };
 
+/* The calls of modules under a root. A capture exchanges them for its own (capture.c). */
+struct fsdp_calls {
+    struct fsdp_wrapper *forward_root; /* the outermost wrapper that is being called; NULL: none */
+    size_t forward_depth;              /* the depth of scopes when that call began */
+    size_t n_order;                    /* passes.order.n of the context when that call began */
+    bool is_end_awaited;               /* a backward pass is running, or has failed */
+    bool is_walking;                   /* a backward pass is running, and its end has not begun */
+};
+
 /* What all wrappers under one root share. */
 struct fsdp_root {
     struct fsdp_context *context;
@@ -62,14 +71,10 @@ struct fsdp_root {
     struct fsdp_wrapper **wrappers; /* in the order of a walk */
     size_t n_wrappers;
     size_t capacity;
-    bool is_end_awaited;               /* a backward pass is running, or has failed */
-    bool is_walking;                   /* a backward pass is running, and its end has not begun */
-    struct fsdp_wrapper *forward_root; /* the outermost wrapper that is being called; NULL: none */
-    size_t forward_depth;              /* the depth of scopes when that call began */
-    size_t n_order;                    /* passes.order.n of the context when that call began */
-    bool has_originals;                /* of parameters: until the second call of a module under the root */
-    size_t n_records; /* hooks of forward passes and of a running backward pass: they keep the wrappers */
-    bool is_gone;     /* its module was freed: only recorded backward passes can still run */
+    struct fsdp_calls calls;
+    bool has_originals; /* of parameters: until the second call of a module under the root */
+    size_t n_records;   /* hooks of forward passes and of a running backward pass: they keep the wrappers */
+    bool is_gone;       /* its module was freed: only recorded backward passes can still run */
     struct fsdp_capture *capture; /* the capture that runs modules under the root (capture.h); NULL: none */
     struct op_dependence *dependence; /* by which graphs depend on the root; NULL: none was captured */
 };

@@ -36,7 +36,7 @@ bool fsdp_unit_is_reducing(const struct fsdp_unit *unit)
 
 shoal_status fsdp_unit_check_idle(const struct fsdp_unit *unit, const char *what)
 {
-    return unit->phase == FSDP_IDLE && !unit->gather.is_pending && !fsdp_unit_is_reducing(unit)
+    return unit->step.phase == FSDP_IDLE && !unit->gather.is_pending && !fsdp_unit_is_reducing(unit)
                ? SHOAL_OK
                : error_set(SHOAL_ERR_STATE, "%s: %s is in the middle of a step", what, unit->name);
 }
@@ -51,7 +51,7 @@ void fsdp_unit_set_sharded(struct fsdp_unit *unit, shoal_sharded sharded)
 
 shoal_status fsdp_unit_unshard(struct fsdp_unit *unit)
 {
-    bool is_skipped = unit->phase == FSDP_PRE_BACKWARD && !unit->config.unshard_in_backward;
+    bool is_skipped = unit->step.phase == FSDP_PRE_BACKWARD && !unit->config.unshard_in_backward;
     if (unit->gather.is_pending || unit->state == FSDP_UNSHARDED || is_skipped || unit->n_params == 0) {
         return SHOAL_OK;
     }
@@ -136,13 +136,13 @@ static shoal_status keep_part(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-shoal_status fsdp_unit_reshard(struct fsdp_unit *unit)
+shoal_status fsdp_unit_reshard(struct fsdp_unit *unit, bool is_after_forward)
 {
-    bool is_forward = unit->phase == FSDP_FORWARD;
-    if (unit->state == FSDP_SHARDED || (is_forward && unit->config.reshard == SHOAL_RESHARD_NEVER)) {
+    if (unit->state == FSDP_SHARDED || (is_after_forward && unit->config.reshard == SHOAL_RESHARD_NEVER)) {
         return SHOAL_OK;
     }
-    bool keeps = is_forward && unit->config.reshard == SHOAL_RESHARD_PARTLY && unit->state == FSDP_UNSHARDED;
+    bool keeps =
+        is_after_forward && unit->config.reshard == SHOAL_RESHARD_PARTLY && unit->state == FSDP_UNSHARDED;
     if (keeps) {
         TRY(keep_part(unit));
     } else {
@@ -161,13 +161,9 @@ shoal_status fsdp_unit_reshard(struct fsdp_unit *unit)
 
 shoal_status fsdp_unit_give_up(struct fsdp_unit *unit)
 {
-    enum fsdp_phase phase = unit->phase;
     if (!unit->context) {
         return SHOAL_OK;
     }
     TRY(fsdp_unit_wait(unit));
-    unit->phase = FSDP_IDLE;
-    shoal_status status = fsdp_unit_reshard(unit);
-    unit->phase = phase;
-    return status;
+    return fsdp_unit_reshard(unit, /*is_after_forward=*/false);
 }

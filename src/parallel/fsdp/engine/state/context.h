@@ -16,6 +16,7 @@
 #include "shoal/fsdp.h"
 #include "shoal/work.h"
 
+struct fsdp_backend; /* step.h */
 struct fsdp_reduction;
 
 /* A pool for the units that stay sharded over the same number of neighbours after a forward pass. */
@@ -39,8 +40,9 @@ struct fsdp_pools {
     size_t kept_capacity;
 };
 
-/* Units in the order of their forward passes: it tells which ones to gather ahead. */
+/* The passes of a step. The order of forward passes tells which units to gather ahead. */
 struct fsdp_passes {
+    bool is_backward;                    /* a backward pass has begun and has not ended */
     struct fsdp_unit_list order;         /* forward passes of this step whose backward pass is to come */
     struct fsdp_unit_list forwards;      /* all forward passes of this step */
     struct fsdp_unit_list last_forwards; /* all forward passes of the step before */
@@ -63,7 +65,6 @@ struct fsdp_marks {
 };
 
 struct fsdp_backward {
-    bool is_running;
     bool has_failed;  /* with the explicit calls: gradients of a unit may be lost, until a reset */
     bool is_not_last; /* more backward passes of this step will follow this one */
     size_t n_newer;   /* how many newer forward passes of the same module are pending (parallel/forwards.h) */
@@ -102,6 +103,7 @@ struct fsdp_context {
     size_t n_units;
     size_t units_capacity;
     struct fsdp_pools pools;
+    const struct fsdp_backend *backend; /* what the passes do: work or, in a capture, ops */
     struct fsdp_passes passes;
     struct fsdp_reductions reductions;
     struct fsdp_marks marks;

@@ -155,7 +155,13 @@ struct fsdp_unit_prefetch {
     struct fsdp_unit **backward;
     size_t n_backward;
     size_t n_listed; /* how often the unit occurs in lists of all units */
-    size_t *order;   /* a stack: places in passes.order of forward passes whose backward pass is to come */
+};
+
+/* Where in a step the unit is. A capture exchanges it, with fsdp_passes, for states of its own (steps.h). */
+struct fsdp_unit_step {
+    enum fsdp_phase phase;
+    bool was_forward; /* had a forward pass in this step */
+    size_t *order;    /* a stack: places in passes.order of forward passes whose backward pass is to come */
     size_t n_order;
     size_t order_capacity;
 };
@@ -175,9 +181,8 @@ struct fsdp_unit {
     shoal_fsdp_param **param_handles; /* the same for each parameter */
     size_t handles_capacity;
     enum fsdp_state state;
-    enum fsdp_phase phase;
+    struct fsdp_unit_step step;
     bool is_prepared;
-    bool was_forward; /* had a forward pass in this step */
     bool was_loaded; /* values were loaded since the forward pass: its backward pass would see other values */
     bool is_gone;    /* freed, except for this struct, which stays until no prefetch list contains it */
     struct fsdp_unit_config config;
@@ -195,8 +200,9 @@ shoal_status fsdp_unit_unshard(struct fsdp_unit *unit);
 shoal_status fsdp_unit_wait(struct fsdp_unit *unit);
 /* Waits for a gather whose result nobody wants. */
 void fsdp_unit_forget_gather(struct fsdp_unit *unit);
-shoal_status fsdp_unit_reshard(struct fsdp_unit *unit);
-/* Gives up full parameters even if the unit keeps them after a forward pass. Waits for a gather in flight. */
+/* Gives up full parameters; after a forward pass only if, and as far as, the settings say so. */
+shoal_status fsdp_unit_reshard(struct fsdp_unit *unit, bool is_after_forward);
+/* Waits for a gather in flight, and gives up full parameters. */
 shoal_status fsdp_unit_give_up(struct fsdp_unit *unit);
 /* The full parameter of a unit that is UNSHARDED. */
 const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param);

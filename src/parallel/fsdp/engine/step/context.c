@@ -14,7 +14,9 @@
 #include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/state/pool.h"
+#include "parallel/fsdp/engine/state/steps.h"
 #include "parallel/fsdp/engine/step/prefetch.h"
+#include "parallel/fsdp/engine/step/step.h"
 #include "parallel/fsdp/engine/reduce/reduction.h"
 #include "parallel/fsdp/engine/state/unit.h"
 #include "tensor/dtype.h"
@@ -170,6 +172,7 @@ shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_
     }
     context->mesh = *mesh;
     context->options = *options;
+    context->backend = &fsdp_issue_backend;
     context->root = root;
     context->config.forward_prefetch = options->forward_prefetch == 0 ? 1 : options->forward_prefetch;
     context->config.max_reduces = options->max_reduces == 0 ? 1 : options->max_reduces;
@@ -209,7 +212,7 @@ void fsdp_unit_free(struct fsdp_unit *unit)
     mem_free(unit->gather.full);
     mem_free(unit->grads.data);
     mem_free(unit->grads.partial);
-    mem_free(unit->prefetch.order);
+    mem_free(unit->step.order);
     mem_free(unit->grads.purpose_details);
     mem_free(unit->grads.purpose_words);
     fsdp_list_set(&unit->prefetch.forward, &unit->prefetch.n_forward, NULL, 0);
@@ -242,9 +245,7 @@ void fsdp_context_free(struct fsdp_context *context)
     fsdp_pool_free(&context->pools.buffers);
     mem_free(context->pools.kept);
     mem_free(context->units);
-    mem_free(context->passes.order.units);
-    mem_free(context->passes.forwards.units);
-    mem_free(context->passes.last_forwards.units);
+    fsdp_passes_free(&context->passes);
     mem_free(context->reductions.items);
     mem_free(context);
 }

@@ -76,7 +76,7 @@ static shoal_status synchronize_unit(struct fsdp_unit *unit)
 shoal_status fsdp_synchronize(struct fsdp_context *context)
 {
     for (size_t i = 0; i < context->n_units; i++) {
-        if (context->units[i]->phase != FSDP_IDLE) {
+        if (context->units[i]->step.phase != FSDP_IDLE) {
             return error_set(SHOAL_ERR_STATE, "synchronize: %s is in the middle of a step",
                              context->units[i]->name);
         }

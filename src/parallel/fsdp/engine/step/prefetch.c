@@ -33,11 +33,11 @@ void fsdp_list_set(struct fsdp_unit ***list, size_t *n_list, struct fsdp_unit **
 /* Starts the gather that the unit would start in `phase`. The unit stays in the phase that it is in. */
 static shoal_status prefetch(struct fsdp_unit *unit, enum fsdp_phase phase)
 {
-    enum fsdp_phase before = unit->phase;
+    enum fsdp_phase before = unit->step.phase;
     TRY(fsdp_unit_land(unit));
-    unit->phase = phase;
+    unit->step.phase = phase;
     shoal_status status = fsdp_unit_unshard(unit);
-    unit->phase = before;
+    unit->step.phase = before;
     return status;
 }
 
@@ -81,7 +81,7 @@ shoal_status fsdp_prefetch_forward(struct fsdp_unit *unit)
     if (unit->prefetch.n_forward > 0) {
         TRY(prefetch_list(unit, unit->prefetch.forward, unit->prefetch.n_forward, FSDP_FORWARD));
     }
-    if (context->backward.is_running) { /* recomputed: not part of the order of forward passes */
+    if (context->passes.is_backward) { /* recomputed: not part of the order of forward passes */
         return SHOAL_OK;
     }
     TRY(append_unit(&context->passes.forwards.units, &context->passes.forwards.n,
@@ -92,19 +92,23 @@ shoal_status fsdp_prefetch_forward(struct fsdp_unit *unit)
 shoal_status fsdp_order_add(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
-    TRY(mem_grow((void **)&unit->prefetch.order, &unit->prefetch.order_capacity, unit->prefetch.n_order + 1,
-                 sizeof unit->prefetch.order[0]));
-    unit->prefetch.order[unit->prefetch.n_order++] = context->passes.order.n;
+    TRY(mem_grow((void **)&unit->step.order, &unit->step.order_capacity, unit->step.n_order + 1,
+                 sizeof unit->step.order[0]));
+    unit->step.order[unit->step.n_order++] = context->passes.order.n;
     return append_unit(&context->passes.order.units, &context->passes.order.n,
                        &context->passes.order.capacity, unit);
 }
 
+size_t fsdp_order_take(struct fsdp_unit *unit)
+{
+    return unit->step.n_order > 0 ? unit->step.order[--unit->step.n_order] : 0;
+}
+
 /* Gathers the unit whose forward pass came before this one's. For a second backward pass of the same forward pass no
    order is known; lists of the program still count. */
-shoal_status fsdp_prefetch_backward(struct fsdp_unit *unit)
+shoal_status fsdp_prefetch_backward(struct fsdp_unit *unit, size_t place)
 {
-    struct fsdp_context *context = unit->context;
-    size_t place = unit->prefetch.n_order > 0 ? unit->prefetch.order[--unit->prefetch.n_order] : 0;
+    const struct fsdp_context *context = unit->context;
     if (unit->prefetch.n_backward > 0) {
         return prefetch_list(unit, unit->prefetch.backward, unit->prefetch.n_backward, FSDP_PRE_BACKWARD);
     }
@@ -130,8 +134,8 @@ void fsdp_forget_forwards(struct fsdp_context *context, size_t n_order)
 {
     for (size_t i = 0; i < context->n_units; i++) {
         struct fsdp_unit *unit = context->units[i];
-        while (unit->prefetch.n_order > 0 && unit->prefetch.order[unit->prefetch.n_order - 1] >= n_order) {
-            unit->prefetch.n_order--;
+        while (unit->step.n_order > 0 && unit->step.order[unit->step.n_order - 1] >= n_order) {
+            unit->step.n_order--;
         }
     }
     context->passes.order.n = n_order;

@@ -13,9 +13,11 @@ void fsdp_list_set(struct fsdp_unit ***list, size_t *n_list, struct fsdp_unit **
 /* Call when the unit has its parameters. Starts the gathers that come next; in a forward pass, also notes its
    place in the order of this step. */
 shoal_status fsdp_prefetch_forward(struct fsdp_unit *unit);
-shoal_status fsdp_prefetch_backward(struct fsdp_unit *unit);
+shoal_status fsdp_prefetch_backward(struct fsdp_unit *unit, size_t place);
 /* Call when its forward pass is over and a backward pass may follow. */
 shoal_status fsdp_order_add(struct fsdp_unit *unit);
+/* Call when its backward pass begins. Removes its latest forward pass, and returns how many came before that one. */
+size_t fsdp_order_take(struct fsdp_unit *unit);
 /* Call when the forward passes of this step are over: the next step is compared with their order. */
 void fsdp_order_keep(struct fsdp_context *context);
 /* Call when no backward pass will follow the forward passes since the order had `n_order` entries. */
