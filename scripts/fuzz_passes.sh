@@ -11,6 +11,6 @@ cd "$(dirname "$0")/.."
 . scripts/progress.sh
 
 cmake --preset dev >/dev/null
-cmake --build --preset dev -j "$(nproc)" --target test_unit_graph >/dev/null
+cmake --build --preset dev -j "$(nproc)" --target test_unit_graph_passes >/dev/null
 export SHOAL_FUZZ_GRAPHS=${1:-5000} SHOAL_FUZZ_FIRST=${2:-1}
 progress_run "fuzz: passes" build/dev/tests/unit/graph/passes/pass_fuzz_test

@@ -120,11 +120,11 @@ done
 
 if [ $# = 0 ]; then
     cmake --preset dev >/dev/null
-    cmake --build --preset dev -j "$(nproc)" --target test_unit_graph >/dev/null
+    cmake --build --preset dev -j "$(nproc)" --target test_unit_graph_run >/dev/null
     echo "sweep: plans beyond 4 GiB"
     progress_run "sweep: large plans" build/dev/tests/unit/graph/run/plan_large_test || failed=true
-    checkpoints=(unit_checkpoint_round_trip unit_checkpoint_load_saved parallel_checkpoint_nn_modules)
-    cmake --build --preset dev -j "$(nproc)" --target "${checkpoints[@]/#/test_}" >/dev/null
+    targets=(test_unit_checkpoint test_unit_checkpoint_load test_parallel_checkpoint_nn_modules)
+    cmake --build --preset dev -j "$(nproc)" --target "${targets[@]}" >/dev/null
     echo "sweep: checkpoints between all ways of sharding and numbers of ranks"
     for program in unit/checkpoint/{round_trip,load/saved} parallel/checkpoint/nn/modules; do
         progress_run "sweep: $program" "build/dev/tests/${program}_test" || failed=true
@@ -135,7 +135,7 @@ if [ $# = 0 ]; then
     cmake --build --preset dev -j "$(nproc)" --target shoal_tool >/dev/null
     echo "sweep: digests of shoal train in all modes, 20 steps, with dropout and without"
     ctest --preset dev -R '^cli/train_digest$' || failed=true
-    targets=(test_parallel_fsdp_bits test_parallel_fsdp_mixed test_procs_mismatch_matrix test_unit_comm
+    targets=(test_parallel_fsdp_bits test_parallel_fsdp_mixed test_procs_mismatch_matrix test_unit_comm_call
         replay_ddp_fusion shoal_transport_socket)
     cmake --build --preset dev -j "$(nproc)" --target "${targets[@]}" >/dev/null
     echo "sweep: all cases of tests that are halved in make test"
