@@ -140,11 +140,13 @@ static inline void fuzz_begin_flight(struct fuzz_flights *flights, const shoal_n
     }
 }
 
-/* Whether the tensor is where it is on each rank. */
+/* Whether the tensor is at the same place of its storage on each rank. The rank in the arguments of a view moves it; in
+   those of a receive it names the peer. */
 static inline bool fuzz_is_fixed(const shoal_node *node)
 {
     for (;; node = node->inputs[0]) {
-        for (size_t i = 0; i < node->n_args; i++) {
+        bool is_view = (node_flags(node) & SHOAL_OP_VIEW) != 0;
+        for (size_t i = 0; is_view && i < node->n_args; i++) {
             if (node->args[i].kind == SHOAL_ARG_RANK) {
                 return false;
             }
