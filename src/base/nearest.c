@@ -26,7 +26,8 @@ static bool is_known(const struct nearest *nearest, const char *name)
 
 void nearest_add(struct nearest *nearest, const char *name)
 {
-    size_t distance = name_distance(nearest->wanted, name);
+    bool begins = name_begins(name, nearest->wanted);
+    size_t distance = begins ? 0 : name_distance(nearest->wanted, name);
     size_t at = nearest->n_names;
     if (is_known(nearest, name)) {
         return;
@@ -45,15 +46,30 @@ void nearest_add(struct nearest *nearest, const char *name)
     nearest->n_names += nearest->n_names < NEAREST_NAMES;
 }
 
-void nearest_describe(const struct nearest *nearest, const char *what, char *words)
+size_t nearest_count(const struct nearest *nearest)
 {
     if (nearest->n_names == 0) {
+        return 0;
+    }
+    size_t limit = nearest->distances[0] == 0 ? 0 : strlen(nearest->wanted) / 2;
+    size_t count = 1;
+    while (count < nearest->n_names && nearest->distances[count] <= limit) {
+        count++;
+    }
+    return count;
+}
+
+bool nearest_is_likely(const struct nearest *nearest)
+{
+    return nearest->n_names > 0 && 2 * nearest->distances[0] <= strlen(nearest->wanted);
+}
+
+void nearest_describe(const struct nearest *nearest, const char *what, char *words)
+{
+    size_t n_told = nearest_count(nearest);
+    if (n_told == 0) {
         (void)snprintf(words, NEAREST_BYTES, "there are no %.64s", what);
         return;
-    }
-    size_t n_told = 1;
-    while (n_told < nearest->n_names && nearest->distances[n_told] <= strlen(nearest->wanted) / 2) {
-        n_told++;
     }
     size_t n = (size_t)snprintf(words, NEAREST_BYTES, "the nearest %s", n_told == 1 ? "is" : "are");
     for (size_t i = 0; i < n_told; i++) {

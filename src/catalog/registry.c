@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "base/name.h"
+#include "base/nearest.h"
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "collective/rows.h"
@@ -72,15 +72,15 @@ shoal_status shoal_op_find(const char *name, const shoal_op **op_out)
         *op_out = found;
         return SHOAL_OK;
     }
-    const shoal_op *nearest = op_get(0);
+    char words[NEAREST_BYTES];
+    struct nearest nearest;
     const shoal_op *op;
-    for (size_t i = 1; (op = shoal_op_at(i)) != NULL; i++) {
-        if (name_distance(name, op->name) < name_distance(name, nearest->name)) {
-            nearest = op;
-        }
+    nearest_begin(&nearest, name);
+    for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
+        nearest_add(&nearest, op->name);
     }
-    return error_set(SHOAL_ERR_INVALID, "op_find: there is no op \"%.64s\"; the nearest is \"%s\"", name,
-                     nearest->name);
+    nearest_describe(&nearest, "ops", words);
+    return error_set(SHOAL_ERR_INVALID, "op_find: there is no op \"%.64s\"; %s", name, words);
 }
 
 /* Registering ------------------------------------------------------------------------------------------- */

@@ -86,8 +86,12 @@ expect 2 --list "$step"
 says err "--list takes no file"
 for option in --passes --disable --print-after; do
     expect 2 "$option=schedule_com_wait" "$step"
-    says err "$option: there is no pass 'schedule_com_wait'; the nearest is 'schedule_comm_wait'"
+    says err "$option: there is no pass 'schedule_com_wait'; the nearest is \"schedule_comm_wait\""
 done
+expect 2 --passes=fuse_ddp "$step"
+says err 'the nearest are "fuse_ddp_with_concat_op", "fuse_ddp_with_coalesced_op" and "fuse_ddp_communication"'
+expect 2 --passes=defualt "$step"
+says err 'the nearest is "default"'
 expect 2 --passes=fuse_ddp_communication --print-after=schedule_comm_wait "$step"
 says err "'schedule_comm_wait' is not among --passes"
 # Names are looked at before the file.

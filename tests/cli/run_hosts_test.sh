@@ -207,7 +207,7 @@ test_wrong_lines() {
     over_ssh 2
     says err "shoal run: the program is missing"
     over_ssh 2 --lauch ssh true
-    grep -q "'--lauch' is not an option of run" "$scratch/err" || complain "an unknown option"
+    grep -q "shoal run: '--lauch' is not an option" "$scratch/err" || complain "an unknown option"
     expect 2 --hosts "$scratch/hosts" --launcher rsh true
     says err "shoal run: --launcher: 'rsh' is neither ssh nor mpirun"
     expect 2 -n 2 -x HOME true

@@ -204,9 +204,9 @@ test_not_started() {
     says err "shoal run: -n needs a value"
     expect 2 -n 2 --grace soon true
     expect 2 -n 2 --lable true
-    says err "shoal: '--lable' is not an option of run; there are: -n --transport --grace --no-label --hosts --launcher --mpirun --address -x --help"
+    says err "shoal run: '--lable' is not an option; there are: -n --transport --grace --no-label --hosts --launcher --mpirun --address -x --help"
     expect 2 -n 1 --transport shmm touch "$scratch/started"
-    says err "shoal: 'shmm' is not a transport; did you mean 'shm'?"
+    says err "shoal run: 'shmm' is not a transport; did you mean 'shm'?"
     [[ ! -e $scratch/started ]] || complain "a rank was started"
     # shellcheck disable=SC2016 # the rank's
     SHOAL_TRANSPORT=fake expect 0 -n 1 --transport shm sh -c 'echo "<$SHOAL_TRANSPORT>"'

@@ -47,6 +47,8 @@ for command in bench help info opt run; do
 done
 expect 0 --help
 expect 2
+expect 2 bench fdsp
+says err "shoal bench: 'fdsp' is not a benchmark; did you mean 'fsdp'?"
 expect 2 inof
 says err "'inof' is not a command; did you mean 'info'?"
 expect 2 --verison
@@ -62,7 +64,7 @@ fi
 expect 0 info --help
 says out "--ops "
 expect 2 info --opps
-says err "is not an option of info; did you mean '--ops'?"
+says err "is not an option; did you mean '--ops'?"
 expect 0 help train
 says out "usage: shoal train "
 expect 0 help help
@@ -140,7 +142,7 @@ SHOAL_TIMEOTU=7 SHOAL_STREAM_BYTES=lots expect 0 info
 says err "SHOAL_TIMEOTU"
 says err "SHOAL_STREAM_BYTES"
 expect 2 info --op
-says err "did you mean '--ops'?"
+says err "did you mean '--ops', '--ops-md' or '--options-md'?"
 expect 2 info --ops x
 ASAN_OPTIONS=$asan_options expect 0 info --ops
 says out "narrow(tensor self, "

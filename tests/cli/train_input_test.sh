@@ -13,7 +13,7 @@ refuses_at_once() {
 }
 
 # The command line.
-refuses_at_once 2 "'--rank' is not an option of train; did you mean '--ranks'" --rank 2
+refuses_at_once 2 "'--rank' is not an option; did you mean '--ranks'" --rank 2
 refuses_at_once 2 "'my.txt' belongs to no option; did you mean --data my.txt\?" my.txt
 refuses_at_once 2 "'fsd' is not a mode; did you mean 'fsdp'" --mode fsd
 refuses_at_once 2 "'f16' is not a dtype; did you mean 'bf16'" --dtype f16

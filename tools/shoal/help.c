@@ -42,7 +42,7 @@ static int help_about(char *name)
 int command_help(int argc, char **argv)
 {
     if (argc > 2) {
-        fprintf(stderr, "shoal: %s takes one command, but got '%s' too\n", argv[0], argv[2]);
+        fprintf(stderr, "shoal help: takes one command, but got '%s' too\n", argv[2]);
         return TOOL_USAGE;
     }
     if (argc == 2) {

@@ -45,5 +45,6 @@ int main(int argc, char **argv)
         const char *kind = argv[1][0] == '-' ? "option" : "command";
         return tool_choice_unknown(kind, argv[1], commands, N_COMMANDS);
     }
+    tool_set_command(command->name);
     return check_output(command->run(argc - 1, argv + 1));
 }

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/name.h"
+#include "base/nearest.h"
 #include "base/struct_size.h"
 #include "base/try.h"
 
@@ -81,14 +82,14 @@ shoal_status pass_find(const char *name, size_t bytes, const struct pass **pass_
         return SHOAL_OK;
     }
     (void)snprintf(shown, sizeof(shown), "%.*s", (int)(bytes < sizeof(shown) ? bytes : sizeof(shown)), name);
-    const struct pass *nearest = &rows[0];
-    for (size_t i = 1; (pass = pass_at(i)) != NULL; i++) {
-        if (name_distance(shown, pass->name) < name_distance(shown, nearest->name)) {
-            nearest = pass;
-        }
+    char words[NEAREST_BYTES];
+    struct nearest nearest;
+    nearest_begin(&nearest, shown);
+    for (size_t i = 0; (pass = pass_at(i)) != NULL; i++) {
+        nearest_add(&nearest, pass->name);
     }
-    return error_set(SHOAL_ERR_INVALID, "there is no pass \"%s\"; the nearest is \"%s\"", shown,
-                     nearest->name);
+    nearest_describe(&nearest, "passes", words);
+    return error_set(SHOAL_ERR_INVALID, "there is no pass \"%s\"; %s", shown, words);
 }
 
 /* Registering --------------------------------------------------------------------------------------------- */

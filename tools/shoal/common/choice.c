@@ -3,10 +3,24 @@
    nothing has that name. */
 #include "common/tool.h"
 
-#include "base/name.h"
+#include "base/nearest.h"
 
 #include <stdio.h>
 #include <string.h>
+
+static const char *command_name;
+
+void tool_set_command(const char *name)
+{
+    command_name = name;
+}
+
+const char *tool_name(void)
+{
+    static char name[64];
+    (void)snprintf(name, sizeof name, "shoal%s%s", command_name ? " " : "", command_name ? command_name : "");
+    return name;
+}
 
 const struct tool_choice *tool_choice_find(const struct tool_choice *choices, size_t n_choices,
                                            const char *name)
@@ -19,23 +33,29 @@ const struct tool_choice *tool_choice_find(const struct tool_choice *choices, si
     return NULL;
 }
 
+/* "; did you mean 'a'?": the nearest one, or all that begin with the word. */
+static void suggest(const struct nearest *nearest)
+{
+    size_t n_told = nearest->distances[0] == 0 ? nearest_count(nearest) : 1;
+    fputs("; did you mean", stderr);
+    for (size_t i = 0; i < n_told; i++) {
+        fprintf(stderr, "%s '%s'", i == 0 ? "" : i + 1 == n_told ? " or" : ",", nearest->names[i]);
+    }
+    fputc('?', stderr);
+}
+
 int tool_choice_unknown(const char *kind, const char *word, const struct tool_choice *choices,
                         size_t n_choices)
 {
-    const char *nearest = NULL;
-    size_t nearest_distance = 0;
+    struct nearest nearest;
+    nearest_begin(&nearest, word);
     for (size_t i = 0; i < n_choices; i++) {
-        size_t distance = name_distance(word, choices[i].name);
-        if (nearest == NULL || distance < nearest_distance) {
-            nearest = choices[i].name;
-            nearest_distance = distance;
-        }
+        nearest_add(&nearest, choices[i].name);
     }
     const char *article = strchr("aeiou", kind[0]) ? "an" : "a";
-    fprintf(stderr, "shoal: '%s' is not %s %s", word, article, kind);
-    /* A suggestion that shares little with the word is no help. */
-    if (nearest != NULL && 2 * nearest_distance <= strlen(word)) {
-        fprintf(stderr, "; did you mean '%s'?", nearest);
+    fprintf(stderr, "%s: '%s' is not %s %s", tool_name(), word, article, kind);
+    if (nearest_is_likely(&nearest)) {
+        suggest(&nearest);
     } else {
         fputs("; there are:", stderr);
         for (size_t i = 0; i < n_choices; i++) {

@@ -8,7 +8,7 @@
 
 static void tell(void *context, shoal_log_level level, const char *message)
 {
-    fprintf(stderr, "shoal: %s\n", message);
+    fprintf(stderr, "%s: %s\n", tool_name(), message);
 }
 
 void tool_report_options(void)

@@ -41,6 +41,10 @@ struct tool_choice {
    no such transport. */
 bool tool_set_transport(const char *name);
 
+/* What error messages begin with: "shoal train" once the command is known, "shoal" before. */
+void tool_set_command(const char *name);
+const char *tool_name(void);
+
 /* The row of that name; NULL when there is none. */
 const struct tool_choice *tool_choice_find(const struct tool_choice *choices, size_t n_choices,
                                            const char *name);

@@ -47,7 +47,7 @@ bool tool_set_transport(const char *name)
     }
     /* Modules are not loaded: that is the affair of ranks, whose MPI is known only there. */
     if (transport_module_list(add_module, &names) != SHOAL_OK) {
-        fprintf(stderr, "shoal: --transport: %s\n", shoal_error_text());
+        fprintf(stderr, "%s: --transport: %s\n", tool_name(), shoal_error_text());
         return false;
     }
     if (!tool_choice_find(names.choices, names.n_names, name)) {

@@ -184,10 +184,10 @@ int command_info(int argc, char **argv)
     }
     const struct tool_choice *page = tool_choice_find(pages, N_PAGES, argv[1]);
     if (!page) {
-        return tool_choice_unknown("option of info", argv[1], pages, N_PAGES);
+        return tool_choice_unknown("option", argv[1], pages, N_PAGES);
     }
     if (argc > 2 && page->run != info_explain) {
-        fprintf(stderr, "shoal: %s takes no argument, but got '%s'\n", argv[1], argv[2]);
+        fprintf(stderr, "shoal info: %s takes no argument, but got '%s'\n", argv[1], argv[2]);
         return TOOL_USAGE;
     }
     return page->run(argc - 1, argv + 1);

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/name.h"
+#include "base/nearest.h"
 #include "base/option_parse.h"
 
 #include <dlfcn.h>
@@ -230,7 +231,7 @@ static int tell_unknown_option(const char *word)
     for (size_t i = 0; i < N_OPTIONS; i++) {
         names[i + 1].name = opt_options[i].name;
     }
-    return tool_choice_unknown("option of opt", name, names, N_OPTIONS + 1);
+    return tool_choice_unknown("option", name, names, N_OPTIONS + 1);
 }
 
 static const struct opt_option *find_option(const char *word)
@@ -384,14 +385,17 @@ static bool is_pass(const char *name)
 static int tell_unknown_pass(const char *option, const char *name)
 {
     shoal_pass_definition pass = SHOAL_PASS_DEFINITION_INIT;
-    const char *nearest = "";
+    char words[NEAREST_BYTES];
+    struct nearest nearest;
+    nearest_begin(&nearest, name);
     for (size_t i = 0; shoal_pass_at(i, &pass) == SHOAL_OK; i++) {
-        if (i == 0 || name_distance(name, pass.name) < name_distance(name, nearest)) {
-            nearest = pass.name;
-        }
+        nearest_add(&nearest, pass.name);
     }
-    fprintf(stderr, "shoal opt: %s: there is no pass '%s'; the nearest is '%s', and --list shows all\n",
-            option, name, nearest);
+    if (strcmp(option, "--passes") == 0) {
+        nearest_add(&nearest, "default");
+    }
+    nearest_describe(&nearest, "passes", words);
+    fprintf(stderr, "shoal opt: %s: there is no pass '%s'; %s, and --list shows all\n", option, name, words);
     return TOOL_USAGE;
 }
 

@@ -172,8 +172,7 @@ static int parse_option(struct run_line *line, int argc, char **argv, int i)
     if (strncmp(argv[i], "-n", 2) == 0) {
         return parse_ranks(line, argv[i] + 2) ? 1 : 0;
     }
-    (void)tool_choice_unknown("option of run", argv[i], option_names,
-                              sizeof option_names / sizeof option_names[0]);
+    (void)tool_choice_unknown("option", argv[i], option_names, sizeof option_names / sizeof option_names[0]);
     return 0;
 }
 

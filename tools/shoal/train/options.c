@@ -264,7 +264,7 @@ static int complain_unknown(const char *word)
         }
     }
     choices[n_choices++].name = "--help";
-    return tool_choice_unknown("option of train", word, choices, n_choices);
+    return tool_choice_unknown("option", word, choices, n_choices);
 }
 
 /* How many words were taken; 0 after an error. */
