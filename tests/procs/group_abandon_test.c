@@ -12,6 +12,8 @@
 
 #include "base/callback.h"
 #include "base/clock.h"
+#include "comm/group/groups.h"
+#include "comm/group/world.h"
 #include "comm/lane/handles.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
@@ -501,6 +503,43 @@ TEST_RANKS(many_groups, 2)
     /* A few of the last may wait for the next group. */
     CHECK(test_open_descriptors() < descriptors + 40);
     test_barrier(self);
+    CHECK_OK(shoal_world_close(world));
+}
+
+static void *let_close_end(void *context)
+{
+    shoal_world *world = context;
+    const char *key = "abandoned";
+    CHECK_OK(shoal_store_wait(shoal_world_store(world), &key, 1, 20));
+    groups_end_walk(world->groups);
+    return NULL;
+}
+
+/* Rank 1 has closed the group, made it again and abandoned that one, while rank 0 is still closing the first. */
+TEST_RANKS(a_group_that_others_still_close, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    shoal_group *group = NULL;
+    REQUIRE_OK(shoal_group_create(world, everybody, 2, "again", &group));
+    CHECK_OK(shoal_group_barrier(group));
+    pthread_t thread;
+    if (self->rank == 0) {
+        (void)groups_walk(world->groups); /* as shoal_world_dump does; groups_remove waits for its end */
+        REQUIRE(pthread_create(&thread, NULL, let_close_end, world) == 0);
+    }
+    CHECK_OK(shoal_group_close(group));
+    REQUIRE_OK(shoal_group_create(world, everybody, 2, "again", &group));
+    if (self->rank == 1) {
+        CHECK_OK(shoal_group_abandon(group));
+        CHECK_OK(shoal_store_set(shoal_world_store(world), "abandoned", "", 0));
+    } else {
+        int64_t begin_ns = clock_now_ns();
+        (void)pthread_join(thread, NULL);
+        CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_PEER);
+        CHECK_ERROR_TEXT("rank 1 has abandoned group [0,1] tag \"again\"");
+        check_was_soon(begin_ns);
+    }
     CHECK_OK(shoal_world_close(world));
 }
 

@@ -287,6 +287,18 @@ static void keep_note(struct groups *groups, const char *key, int rank)
     }
 }
 
+/* A member that closed the group with this rank may have made it again, and abandoned that one, while this rank was
+   still closing the first. So what was heard is about a group that this rank has not made yet. */
+void groups_keep_marks(struct groups *groups, const struct shoal_group *group)
+{
+    for (int i = 0; i < group->peers.n_ranks; i++) {
+        /* Relaxed: set under this mutex. */
+        if (atomic_load_explicit(&group->has_abandoned[i], memory_order_relaxed)) {
+            keep_note(groups, group->key, group->ranks[i]);
+        }
+    }
+}
+
 static struct shoal_group *find_abandoned(struct groups *groups, const char *key)
 {
     struct shoal_group *group = groups->abandoned;

@@ -548,6 +548,8 @@ shoal_status groups_remove(struct groups *groups, struct shoal_group *ancestor,
     struct shoal_group *family = unlink_family(groups, ancestor);
     if (ending->is_abandoned) {
         groups_keep_abandoned(groups, ancestor, family);
+    } else if (group_failure(ancestor) == SHOAL_OK) {
+        groups_keep_marks(groups, ancestor); /* the next of a name that has failed has failed, too */
     }
     (void)pthread_mutex_unlock(&groups->mutex);
     while (family) {

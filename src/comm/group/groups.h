@@ -108,6 +108,9 @@ bool abandoned_hear(struct groups *groups, const char *key);
 bool groups_hear_abandoned_failed(struct groups *groups, const char *key);
 /* Under the mutex, of a group that is new here: members that have abandoned it. */
 void groups_tell_abandoned(struct groups *groups, struct shoal_group *group);
+/* Under the mutex, when a group is freed that was closed by all members: keeps what groups_tell_abandoned needs when
+   the group is made again. */
+void groups_keep_marks(struct groups *groups, const struct shoal_group *group);
 void groups_forget_abandoned(struct groups *groups);
 
 /* In group/failure.c: takes failures that other members report to this rank's server (bootstrap/server/server.h). */
