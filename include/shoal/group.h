@@ -116,12 +116,14 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_close(SHOAL
  * nothing has been freed; blocking sends and receives end with SHOAL_ERR_CANCELLED.
  *
  * This rank cannot make a group of these ranks and this tag again in this world: SHOAL_ERR_STATE. On the others the
- * handle stays; they close the group, which each then does alone, or abandon it too. Shared memory is freed when all
- * members have.
+ * handle stays; they abandon the group too, or close it, which each then does alone. (If close is the first call that
+ * needs this rank, it is SHOAL_ERR_PEER as any other, and the next close frees the group.) Shared memory is freed when
+ * all members have. A member that has not made the group yet remembers the last 1024 groups that others have abandoned.
  *
  * Afterwards the handle must not be used, as after shoal_group_close. SHOAL_ERR_INVALID: it is the world's own group.
  * SHOAL_ERR_STATE: as with close; or this rank has abandoned the group before. SHOAL_ERR_SYSTEM: the group was freed,
- * but a member could not be told (this process has no descriptors left), and may wait for this rank until its deadline.
+ * but a member could not be told (this process has no descriptors left, or thousands of messages wait for a member that
+ * is stopped), and may wait for this rank until its deadline.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_abandon(SHOAL_TAKES shoal_group *group);
 

@@ -445,6 +445,34 @@ TEST_PROCESSES(a_member_is_stopped, N_RANKS)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* It takes no more messages: who abandons a group then is told that this member was not. */
+TEST_PROCESSES(too_many_for_a_stopped_member, N_RANKS)
+{
+    enum {
+        N_GROUPS = 5000 /* Linux queues at most 4097 connections */
+    };
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
+    test_barrier(self);
+    if (self->rank == 1) {
+        shoal_status status = SHOAL_OK;
+        test_signal(2, SIGSTOP);
+        for (int i = 0; i < N_GROUPS && status == SHOAL_OK; i++) {
+            char tag[32];
+            (void)snprintf(tag, sizeof tag, "group %d", i);
+            shoal_group *group = NULL;
+            REQUIRE_OK(shoal_group_create(world, everybody, N_RANKS, tag, &group));
+            status = shoal_group_abandon(group);
+        }
+        CHECK_STATUS(status, SHOAL_ERR_SYSTEM);
+        CHECK_ERROR_TEXT("rank 2 could not be told (too many messages wait for rank 2");
+        test_signal(2, SIGCONT);
+    }
+    CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* A rank that dies after another has gone is told as a death. */
 TEST_PROCESSES(a_member_dies, N_RANKS)
 {

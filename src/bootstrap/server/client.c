@@ -229,8 +229,12 @@ bool client_tell_failure(struct client *client, int rank, const char *name, shoa
     }
     char server[SOCKET_NAME_BYTES];
     int fd;
+    bool is_busy;
     card_server_name(&client->cards[rank], server);
-    shoal_status status = socket_connect(server, &fd);
+    shoal_status status = socket_try_connect(server, &fd, &is_busy);
+    if (is_busy) {
+        status = error_set(SHOAL_ERR_SYSTEM, "too many messages wait for rank %d, which does not run", rank);
+    }
     if (status != SHOAL_OK || fd < 0) {
         return status == SHOAL_OK; /* without a server there is nobody to tell */
     }
