@@ -74,8 +74,15 @@ static shoal_status move_receive(struct p2p *p2p, struct p2p_end *end, struct p2
 
 void p2p_move_end(struct p2p *p2p, struct p2p_end *end, struct p2p_batch **ended)
 {
-    while ((p2p->open && p2p_bind_open(p2p, end)) || end->first) {
+    for (;;) {
+        /* A message that comes after the look for it must not go to a receive that was posted later. */
+        if (p2p_open_is_first(p2p, end) && !p2p_bind_open(p2p, end)) {
+            return;
+        }
         struct p2p_operation *operation = end->first;
+        if (!operation) {
+            return;
+        }
         shoal_status status =
             end->direction == SHOAL_SEND ? move_send(end, operation) : move_receive(p2p, end, operation);
         if (status != SHOAL_OK) {
@@ -134,6 +141,7 @@ void p2p_move_open(struct p2p *p2p, struct p2p_batch **ended)
             looked_at = -1;
         } else if (failure != SHOAL_OK) {
             p2p->has_failed = true;
+            p2p->has_more = true; /* receives that were posted later have their turn */
             p2p_take_off_open(p2p, operation);
             p2p_end_operation(p2p, operation, failure, shoal_error_text(), ended);
             operation = p2p->open;

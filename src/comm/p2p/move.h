@@ -34,7 +34,9 @@ void p2p_add_open(struct p2p *p2p, struct p2p_operation *operation);
 void p2p_take_off_open(struct p2p *p2p, struct p2p_operation *operation);
 /* The first with this tag; NULL: there is none. */
 struct p2p_operation *p2p_find_open(const struct p2p *p2p, int tag);
-/* Binds the first open receive to the end, if it is the one for which the next message there has come. */
+/* Whether the next message of the end is for a receive without an end: one that was posted before those of the end. */
+bool p2p_open_is_first(const struct p2p *p2p, const struct p2p_end *end);
+/* Binds that receive to the end if a message has come. */
 bool p2p_bind_open(struct p2p *p2p, struct p2p_end *end);
 
 /* p2p/text.c ------------------------------------------------------------------------------------------- */

@@ -125,17 +125,23 @@ struct p2p_operation *p2p_find_open(const struct p2p *p2p, int tag)
     return operation;
 }
 
-bool p2p_bind_open(struct p2p *p2p, struct p2p_end *end)
+bool p2p_open_is_first(const struct p2p *p2p, const struct p2p_end *end)
 {
-    if (end->direction != SHOAL_RECV || end->failure != SHOAL_OK) {
+    if (!p2p->open || end->direction != SHOAL_RECV) {
         return false;
     }
-    struct p2p_operation *operation = p2p_find_open(p2p, end->tag);
+    const struct p2p_operation *operation = p2p_find_open(p2p, end->tag);
     const struct p2p_operation *first = end->first;
-    if (!operation || (first && (first->message.has_head || first->number < operation->number)) ||
+    return operation && (!first || (!first->message.has_head && first->number > operation->number));
+}
+
+bool p2p_bind_open(struct p2p *p2p, struct p2p_end *end)
+{
+    if (end->failure != SHOAL_OK || !p2p_open_is_first(p2p, end) ||
         !p2p_operations_of(end)->can_take(end->stream)) {
         return false;
     }
+    struct p2p_operation *operation = p2p_find_open(p2p, end->tag);
     p2p_take_off_open(p2p, operation);
     operation->end = end;
     prepend(p2p, operation);

@@ -2,11 +2,13 @@
 /* Receives from any rank: who has sent, in which order, beside receives that name their source, and what ends them. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/callback.h"
 #include "base/clock.h"
+#include "comm/group/group.h"
 #include "unit/comm/p2p/session.h"
 
 /* What goes well --------------------------------------------------------------------------------------- */
@@ -144,6 +146,59 @@ TEST_RANKS(beside_receives_that_name_their_source, 2)
         }
         test_barrier(self);
         CHECK_OK(shoal_group_send(session.group, NULL, 0, SHOAL_F32, 0, 0));
+    }
+    CHECK_OK(shoal_group_barrier(session.group));
+    close_session(&session);
+}
+
+/* Streams to rank 0 that do not see that messages have come while is_blind is set. */
+static struct transport_streams blind_streams;
+static bool (*can_take)(struct stream_end *end);
+static _Atomic bool is_blind;
+
+static bool can_take_unless_blind(struct stream_end *end)
+{
+    return !atomic_load(&is_blind) && can_take(end);
+}
+
+/* A message that comes after the look for it is not for a receive that was posted later. */
+TEST_RANKS(a_message_comes_after_the_look, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    int32_t got[2] = {0, 0};
+    if (self->rank == 0) {
+        CHECK_OK(shoal_group_recv(session.group, &got[0], 1, SHOAL_I32, 1, 1)); /* makes the streams */
+        struct p2p_end *end = p2p_known_end(group_p2p(session.group), SHOAL_RECV, 1, 1);
+        REQUIRE(end);
+        struct streams *streams = end->stream->streams;
+        can_take = streams->operations->can_take;
+        blind_streams = *streams->operations;
+        blind_streams.can_take = can_take_unless_blind;
+        streams->operations = &blind_streams;
+        shoal_work *works[2] = {NULL, NULL};
+        int source = 9;
+        CHECK_OK(shoal_group_recv_any_start(session.group, &got[0], 1, SHOAL_I32, 0, &source, &works[0]));
+        atomic_store(&is_blind, true);
+        test_barrier(self);
+        test_barrier(self);
+        CHECK_OK(shoal_group_recv_start(session.group, &got[1], 1, SHOAL_I32, 1, 0, &works[1]));
+        test_pause(0.3); /* the group's thread looks as well */
+        CHECK(!shoal_work_test(works[0]) && !shoal_work_test(works[1]));
+        atomic_store(&is_blind, false);
+        for (int i = 0; i < 2; i++) {
+            CHECK_OK(shoal_work_wait(works[i], -1));
+            shoal_work_free(works[i]);
+            CHECK_INT(got[i], 100 + i);
+        }
+        CHECK_INT(source, 1);
+    } else {
+        CHECK_OK(shoal_group_send(session.group, &got[0], 1, SHOAL_I32, 0, 1));
+        test_barrier(self);
+        for (int32_t value = 100; value < 102; value++) {
+            CHECK_OK(shoal_group_send(session.group, &value, 1, SHOAL_I32, 0, 0));
+        }
+        test_barrier(self);
     }
     CHECK_OK(shoal_group_barrier(session.group));
     close_session(&session);
