@@ -93,9 +93,20 @@ static void room_free(struct room *room)
     mem_free(room->allocated);
 }
 
+/* Both meet no other call, and not each other; members that make different memory meet. */
+enum step {
+    STEP_AGREE = 1,
+    STEP_CONFIRM = 2
+};
+
 /* Gathers the bytes of all members, in rank order, into the room, which the caller frees. */
-static shoal_status all_gather(struct shoal_group *group, const void *mine, size_t bytes, struct room *room)
+static shoal_status all_gather(struct shoal_group *group, enum shared_kind kind, enum step step,
+                               const void *mine, size_t bytes, struct room *room)
 {
+    const struct purpose purpose = {.id = PURPOSE_SHARED_MEMORY,
+                                    .argument = (uint32_t)step,
+                                    .words = call_name(kind),
+                                    .has_lasting_words = true};
     size_t n_ranks = (size_t)group->peers.n_ranks;
     room->allocated = NULL;
     room->all = room->small;
@@ -109,7 +120,8 @@ static shoal_status all_gather(struct shoal_group *group, const void *mine, size
     struct collective collective = {.kind = COLLECTIVE_ALL_GATHER,
                                     .dtype = SHOAL_U8,
                                     .n_pieces = 1,
-                                    .single = {.send = mine, .recv = room->all, .count = bytes}};
+                                    .single = {.send = mine, .recv = room->all, .count = bytes},
+                                    .purpose = &purpose};
     collective.pieces = &collective.single;
     return lane_run(group->lane, &collective);
 }
@@ -155,7 +167,7 @@ shoal_status shared_agree_on(struct shoal_group *group, enum shared_kind kind, s
     }
     FAIL_POINT("shared agree");
     struct room room;
-    shoal_status status = all_gather(group, &mine, sizeof mine, &room);
+    shoal_status status = all_gather(group, kind, STEP_AGREE, &mine, sizeof mine, &room);
     if (status == SHOAL_OK) {
         const struct request *requests = room.all;
         *id_out = (uint32_t)requests[0].id;
@@ -228,7 +240,7 @@ shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, ui
     }
     FAIL_POINT("shared confirm");
     struct room room;
-    shoal_status status = all_gather(group, &outcome, sizeof outcome, &room);
+    shoal_status status = all_gather(group, kind, STEP_CONFIRM, &outcome, sizeof outcome, &room);
     if (status == SHOAL_OK) {
         status = first_failure(group, kind, room.all);
     }

@@ -361,6 +361,49 @@ TEST_RANKS(more_than_there_is, 2)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* One rank makes an ordinary call instead, with as many bytes as ranks compare: neither takes the other's for its own. */
+TEST_RANKS(another_call_of_the_same_size, 2)
+{
+    enum {
+        N_CALLS = 4,
+        BYTES = 32
+    };
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    shoal_symmetric *grown = NULL;
+    CHECK_OK(shoal_symmetric_reserve(shoal_world_group(world), 8, RESERVE_BYTES, &grown));
+    for (int i = 0; i < N_CALLS && !test_has_failed(); i++) {
+        const int ranks[2] = {0, 1};
+        unsigned char mine[BYTES] = {0};
+        unsigned char all[2 * BYTES];
+        char tag[16];
+        (void)snprintf(tag, sizeof tag, "call %d", i);
+        shoal_group *group = NULL;
+        shoal_symmetric *symmetric = NULL;
+        shoal_window *window = NULL;
+        REQUIRE_OK(shoal_group_create(world, ranks, 2, tag, &group));
+        shoal_status status;
+        if (self->rank == 1) {
+            status = shoal_group_all_gather(group, mine, all, BYTES, SHOAL_U8);
+        } else if (i == 0) {
+            status = shoal_symmetric_create(group, 64, &symmetric);
+        } else if (i == 1) {
+            status = shoal_symmetric_reserve(group, 64, 128, &symmetric);
+        } else if (i == 2) {
+            status = shoal_symmetric_grow(group, grown, 64);
+        } else {
+            status = shoal_window_create(group, 64, &window);
+        }
+        CHECK_STATUS(status, SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT("rank 1 called all_gather u8 count 32");
+        static const char *const names[N_CALLS] = {"symmetric_create", "symmetric_reserve", "symmetric_grow",
+                                                   "window_create"};
+        CHECK_ERROR_TEXT(names[i]);
+    }
+    shoal_symmetric_free(grown);
+    CHECK_OK(shoal_world_close(world));
+}
+
 TEST_PROCESSES(a_rank_dies, 3)
 {
     shoal_world *world = rank_world_open(self, 0);
