@@ -205,7 +205,7 @@ TEST_RANKS(structs_of_older_programs, 2)
     shard.struct_size = 0;
     shard.count = 99;
     CHECK_STATUS(shoal_fsdp_update_shard(s.fsdp, 0, &shard), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("get_shard: shard_out");
+    CHECK_ERROR_TEXT("update_shard: shard_out");
     CHECK_INT(shard.count, 99);
     shoal_pending_gradient pending = {.struct_size = offsetof(shoal_pending_gradient, partial),
                                       .partial = &s};

@@ -28,7 +28,7 @@ TEST_RANKS(a_backward_must_be_ended, 2)
     CHECK_OK(shoal_fsdp_pre_backward(fsdp, 0));
     CHECK_OK(shoal_fsdp_post_backward(fsdp, 0));
     CHECK_STATUS(shoal_fsdp_update_shard(fsdp, 0, &shard), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("get_shard: the backward pass has not been ended");
+    CHECK_ERROR_TEXT("update_shard: the backward pass has not been ended");
     CHECK_STATUS(shoal_fsdp_clip_grad_norm(fsdp, 1.0, 2.0, false, NULL), SHOAL_ERR_STATE);
     CHECK_STATUS(shoal_fsdp_pre_forward(fsdp, 0), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("pre_forward: the backward pass has not been ended");

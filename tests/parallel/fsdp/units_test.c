@@ -379,7 +379,7 @@ TEST_RANKS(backwards_that_are_not_the_last, 2)
             forward(&s);
             backward(&s, 1.0F);
             CHECK_STATUS(shoal_fsdp_update_shard(s.fsdp, 0, &shard), SHOAL_ERR_STATE);
-            CHECK_ERROR_TEXT("get_shard: gradients are still being reduced");
+            CHECK_ERROR_TEXT("update_shard: gradients are still being reduced");
             CHECK_STATUS(shoal_fsdp_clip_grad_value(s.fsdp, 1.0), SHOAL_ERR_STATE);
             CHECK_OK(shoal_fsdp_set_is_last_backward(s.fsdp, true));
             forward(&s);

@@ -170,7 +170,7 @@ TEST_RANKS(values, 2)
     (void)snprintf(wanted, sizeof wanted,
                    "gather: parameter second: full is NULL on the root, rank %d, but has 6 elements", s.rank);
     SAYS(shoal_fsdp_gather(shoal_fsdp_param_of(s.fsdp, 1), NULL, s.rank), wanted);
-    SAYS(shoal_fsdp_update_shard(s.fsdp, 1, NULL), "get_shard: parameter second: shard_out is NULL");
+    SAYS(shoal_fsdp_update_shard(s.fsdp, 1, NULL), "update_shard: parameter second: shard_out is NULL");
     SAYS(shoal_fsdp_get_pending(shoal_fsdp_param_of(s.fsdp, 1), NULL),
          "get_pending: parameter second: pending_out is NULL");
     setting_close(&s);

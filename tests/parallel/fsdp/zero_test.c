@@ -512,7 +512,7 @@ static void check_asking(struct rank *self, int in_step, int unit)
         status = status == SHOAL_OK ? shoal_fsdp_end_backward(fsdp) : status;
     }
     if (CHECK_INT(status, SHOAL_ERR_MISMATCH)) {
-        CHECK_ERROR_TEXT("get_shard");
+        CHECK_ERROR_TEXT("update_shard");
     }
     shoal_fsdp_free(fsdp);
     CHECK_OK(shoal_world_close(world));

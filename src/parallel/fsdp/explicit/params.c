@@ -313,7 +313,7 @@ static shoal_status give_shard(const char *call, const shoal_fsdp *fsdp, int id,
 
 shoal_status shoal_fsdp_update_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)
 {
-    TRY(give_shard("get_shard", fsdp, id, shard_out));
+    TRY(give_shard("update_shard", fsdp, id, shard_out));
     fsdp->context->n_asked++;
     return SHOAL_OK;
 }

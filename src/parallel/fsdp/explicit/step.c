@@ -35,7 +35,7 @@ static shoal_status compare_old(const struct fsdp_unit *unit, bool is_old)
     struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_CHANGED);
     purpose.argument = is_old;
     if (is_old) {
-        (void)snprintf(words, sizeof words, "%.100s, whose shards were asked for (get_shard)", unit->name);
+        (void)snprintf(words, sizeof words, "%.100s, whose shards were asked for (update_shard)", unit->name);
         purpose.words = words;
     }
     shoal_status status = mesh->gather ? collectives_barrier(mesh->gather, &purpose) : SHOAL_OK;
@@ -80,7 +80,7 @@ static shoal_status compare_all_old(const struct fsdp_context *context, size_t n
     struct purpose purpose = fsdp_context_purpose(context, PURPOSE_FSDP_CHANGED);
     purpose.argument = (uint32_t)n_old;
     (void)snprintf(words, sizeof words,
-                   "%.100s, of which shards of %zu units were asked for (get_shard, zero_grad)",
+                   "%.100s, of which shards of %zu units were asked for (update_shard, zero_grad)",
                    purpose.words, n_old);
     purpose.words = words;
     shoal_status status =
