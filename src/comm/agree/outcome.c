@@ -12,6 +12,7 @@
 #include "base/try.h"
 #include "comm/agree/agree.h"
 #include "comm/agree/collectives.h"
+#include "transport/purpose.h"
 
 #define PHASE_BYTES 64
 #define PHASE_NUMBERS (PHASE_BYTES / sizeof(int64_t))
@@ -154,8 +155,11 @@ shoal_status agree_outcome(const struct agreement *agreement, enum agree_report 
 
 shoal_status agree(shoal_group *group, const char *phase, shoal_status status)
 {
+    /* No other call can meet it, and errors name the phase. Ranks in different phases meet: words are not compared. */
+    const struct purpose purpose = {.id = PURPOSE_AGREE, .words = phase};
     struct agreement agreement = agreement_on(group);
     struct agree_failure failure;
+    agreement.purpose = &purpose;
     agreement.phase = phase;
     if (status != SHOAL_OK && shoal_error_text()[0] == '\0') {
         (void)error_set(status, "%s failed with %s", phase, shoal_status_name(status));

@@ -123,6 +123,21 @@ TEST_RANKS(one_rank_fails, 3)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* One rank makes an ordinary call instead, of the same kind and size: neither takes the other's for its own. */
+TEST_RANKS(one_rank_calls_something_else, 3)
+{
+    shoal_world *world;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    int64_t numbers[17] = {0};
+    CHECK_STATUS(self->rank == 1 ? shoal_group_all_reduce(group, numbers, numbers, 17, SHOAL_I64, SHOAL_MIN)
+                                 : agree(group, "save: write", SHOAL_OK),
+                 SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("called agreement of ranks on save: write");
+    CHECK_ERROR_TEXT("rank 1 called all_reduce i64 min count 17");
+    (void)shoal_world_close(world);
+}
+
 /* Rank 1 and rank 2 fail, with other statuses; ranks in texts can be those of the world. */
 TEST_RANKS(two_ranks_fail, 3)
 {
