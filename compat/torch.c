@@ -341,11 +341,6 @@ shoal_tensor *shoal_all_reduce_inplace(shoal_tensor *self, shoal_reduce_op reduc
     return shoal_all_reduce_(self, reduce, group);
 }
 
-shoal_tensor *shoal_all_reduce_premul_inplace(shoal_tensor *self, double factor, shoal_group *group)
-{
-    return shoal_all_reduce_premul_(self, factor, group);
-}
-
 shoal_tensor *shoal_all_gather_tensor_inplace(shoal_tensor *out, shoal_tensor *self, int64_t gather_dim,
                                               shoal_group *group)
 {

@@ -130,8 +130,6 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_abandon(SHOAL_TAKES shoal_gr
 /* The caller's rank in the group, and the number of its ranks. */
 SHOAL_API int shoal_group_rank(const shoal_group *group);
 SHOAL_API int shoal_group_n_ranks(const shoal_group *group);
-/* The tag with which the group was made; "" without one. */
-SHOAL_API const char *shoal_group_tag(const shoal_group *group);
 /*
  * Ranks and tag as one text: "0,2", "0,2/tag"; "world" and "world/tag" for all ranks in order; a hash instead of the
  * ranks if they are too many to list. The same on all members without communication, and different for every group of

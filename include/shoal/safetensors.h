@@ -65,7 +65,7 @@ SHOAL_API int64_t shoal_safetensors_count(const shoal_safetensors *file);
 /* Returns the number of the tensor with this name; -1 if there is none. */
 SHOAL_API int64_t shoal_safetensors_find(const shoal_safetensors *file, const char *name);
 
-/* A tensor of a file or layout. */
+/* A tensor of a file. */
 typedef struct shoal_safetensors_info {
     size_t struct_size; /* sizeof(shoal_safetensors_info), set by the caller */
     const char *name;
@@ -97,13 +97,8 @@ SHOAL_API shoal_tensor *shoal_safetensors_tensor(const shoal_safetensors *file, 
 /* Reads the tensor with this name. SHOAL_ERR_INVALID: there is none; the text has the nearest names. */
 SHOAL_API shoal_tensor *shoal_safetensors_tensor_by_name(const shoal_safetensors *file, const char *name);
 
-/* Reads all bytes of a tensor, as they are in the file, into memory of the caller's. `bytes` must be the size of the
-   tensor. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read(const shoal_safetensors *file, int64_t index,
-                                                               void *data_out, size_t bytes);
-
-/* Reads `bytes` bytes of a tensor, from `offset` bytes after its beginning. SHOAL_ERR_INVALID: they are not within the
-   tensor. */
+/* Reads `bytes` bytes of a tensor, as they are in the file, from `offset` bytes after its beginning, into memory of the
+   caller's. SHOAL_ERR_INVALID: they are not within the tensor. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read_range(const shoal_safetensors *file,
                                                                      int64_t index, uint64_t offset,
                                                                      void *data_out, size_t bytes);
@@ -167,21 +162,6 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_layout_add(shoal_safet
 SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_safetensors_layout_add_metadata(shoal_safetensors_layout *layout, const char *key, const char *value);
 
-/* How many tensors the layout has. 0 for NULL. */
-SHOAL_API int64_t shoal_safetensors_layout_count(const shoal_safetensors_layout *layout);
-
-/* Returns the number of the tensor with this name; -1 if there is none. */
-SHOAL_API int64_t shoal_safetensors_layout_find(const shoal_safetensors_layout *layout, const char *name);
-
-/* Describe a tensor by its number, and where in the file it will be; and the size of the file. The info is valid until
-   something is added. SHOAL_ERR_INVALID: there is no such number, or the header has more than the 100,000,000 bytes
-   that the format allows, which is an error of making a writer, too. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_layout_get(shoal_safetensors_layout *layout,
-                                                                     int64_t index,
-                                                                     shoal_safetensors_info *info_out);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_layout_file_bytes(shoal_safetensors_layout *layout,
-                                                                            uint64_t *bytes_out);
-
 /* Writers: one file, written by one or several processes ----------------------------------------------- */
 
 /*
@@ -191,7 +171,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_layout_file_bytes(shoa
  */
 typedef struct shoal_safetensors_writer shoal_safetensors_writer;
 
-/* Creates a file of this layout. Nothing can be added to the layout from then on. */
+/* Creates a file of this layout. Nothing can be added to the layout from then on. SHOAL_ERR_INVALID: the header has more
+   than the 100,000,000 bytes that the format allows. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_writer_create(
     const char *path, shoal_safetensors_layout *layout, SHOAL_GIVES shoal_safetensors_writer **writer_out);
 

@@ -78,9 +78,6 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_trace_start(const shoal_trace_opti
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_trace_stop(void);
 
-/* Whether a trace is running. */
-SHOAL_API bool shoal_trace_is_on(void);
-
 /*
  * Mark a range of the program, "load batch" for example, from shoal_trace_begin to the shoal_trace_end that belongs to
  * it, on the same thread. Ranges nest, 64 deep; deeper ones are not recorded. Nor are ranges that are open when the

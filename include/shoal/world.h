@@ -119,10 +119,6 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_progress(shoal_world *world)
 SHOAL_API int shoal_world_rank(const shoal_world *world);
 SHOAL_API int shoal_world_n_ranks(const shoal_world *world);
 
-/* Where rank and size came from: "SHOAL", "torchrun", "Open MPI", "PMI", "Slurm", "alone", "options"; "MPI"
-   with mpi_comm. */
-SHOAL_API const char *shoal_world_launcher(const shoal_world *world);
-
 /* The group of all ranks, in order. Borrowed: it lives as long as the world. */
 SHOAL_API shoal_group *shoal_world_group(shoal_world *world);
 

@@ -187,8 +187,6 @@ SHOAL_API SHOAL_COLLECTIVE shoal_tensor *const *shoal_reduce_scatter_tensor_coal
 /* Functions that end in _inplace are the calls without it, with a result that is written into the first argument. */
 SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_all_reduce_inplace(shoal_tensor *self, shoal_reduce_op reduce,
                                                                   shoal_group *group);
-SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_all_reduce_premul_inplace(shoal_tensor *self, double factor,
-                                                                         shoal_group *group);
 SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_all_gather_tensor_inplace(shoal_tensor *out,
                                                                          shoal_tensor *self,
                                                                          int64_t gather_dim,

@@ -68,9 +68,6 @@ typedef struct shoal_nn_draws {
    it, then multiply by 0x100000001b3). NULL counts as "". */
 SHOAL_API uint64_t shoal_nn_stream(const char *name);
 
-/* Computes Philox4x32-10. words_out may be the array `counter`. */
-SHOAL_API void shoal_nn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words_out[4]);
-
 /* Writes words first .. first + count - 1 of the sequence, all of them below number 2^63. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_words(const shoal_nn_draws *draws, uint64_t first,
                                                        size_t count, uint32_t *words_out);
@@ -149,13 +146,6 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_gain(shoal_nn_nonlinearity nonl
                                                       double *gain_out);
 
 /* Filling memory and tensors --------------------------------------------------------------------------- */
-
-/* Fills contiguous memory of a floating dtype with elements first .. first + count - 1; first + count is below 2^62.
-   Not for XAVIER and KAIMING, which need a shape. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_fill_memory(const shoal_nn_draws *draws,
-                                                             const shoal_nn_distribution *distribution,
-                                                             shoal_dtype dtype, uint64_t first, size_t count,
-                                                             void *data);
 
 /* A part of a whole: `length` indices from `offset` on along `dim`, and all indices of the other dimensions. */
 typedef struct shoal_nn_part {

@@ -38,7 +38,7 @@ static uint32_t high_half(uint64_t number)
     return (uint32_t)(number >> 32);
 }
 
-void shoal_nn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words_out[4])
+void nn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words_out[4])
 {
     uint32_t c[WORDS] = {counter[0], counter[1], counter[2], counter[3]};
     uint32_t k[2] = {key[0], key[1]};
@@ -59,7 +59,7 @@ static void draw_block(const struct nn_sequence *sequence, uint64_t block, uint3
 {
     const uint32_t counter[WORDS] = {low_half(sequence->sample), high_half(sequence->sample), low_half(block),
                                      high_half(block)};
-    shoal_nn_philox(counter, sequence->key, words);
+    nn_philox(counter, sequence->key, words);
 }
 
 struct nn_sequence nn_sequence_of(const shoal_nn_draws *draws)
@@ -68,7 +68,7 @@ struct nn_sequence nn_sequence_of(const shoal_nn_draws *draws)
                                      high_half(draws->step)};
     const uint32_t seed[2] = {low_half(draws->seed), high_half(draws->seed)};
     uint32_t words[WORDS];
-    shoal_nn_philox(counter, seed, words);
+    nn_philox(counter, seed, words);
     return (struct nn_sequence){.key = {words[0], words[1]}, .sample = draws->sample};
 }
 

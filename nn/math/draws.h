@@ -23,6 +23,9 @@ struct nn_sequence {
     uint64_t sample;
 };
 
+/* Philox4x32-10. words_out may be the array `counter`. */
+void nn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words_out[4]);
+
 struct nn_sequence nn_sequence_of(const shoal_nn_draws *draws);
 
 /* Words first .. first + count - 1. */

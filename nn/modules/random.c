@@ -114,10 +114,7 @@ shoal_status nn_law_of(const char *name, const shoal_nn_distribution *distributi
     bool needs_fan =
         distribution->kind != SHOAL_NN_KIND_UNIFORM && distribution->kind != SHOAL_NN_KIND_NORMAL;
     if (needs_fan && n_dims < 2) {
-        return n_dims < 0
-                   ? shoal_fail(SHOAL_ERR_INVALID, "%s: this distribution needs the shape of a whole", name)
-                   : shoal_fail(SHOAL_ERR_INVALID, "%s: %d dimensions: a fan needs two or more", name,
-                                n_dims);
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: %d dimensions: a fan needs two or more", name, n_dims);
     }
     uint64_t mode = shoal_fp_mode_enter();
     nn_compute_law(distribution, shape, n_dims, law_out);
@@ -270,20 +267,6 @@ shoal_status shoal_nn_words(const shoal_nn_draws *draws, uint64_t first, size_t 
     NN_TRY(check_memory("nn_words", first, count, UINT64_C(1) << 63, words_out));
     struct nn_sequence sequence = nn_sequence_of(draws);
     nn_draw_words(&sequence, first, count, words_out);
-    return SHOAL_OK;
-}
-
-shoal_status shoal_nn_fill_memory(const shoal_nn_draws *draws, const shoal_nn_distribution *given,
-                                  shoal_dtype dtype, uint64_t first, size_t count, void *data)
-{
-    const struct nn_runs runs = {.first = first, .n_runs = 1, .run = count};
-    shoal_nn_distribution distribution = {.struct_size = sizeof(distribution)};
-    struct nn_law law = {.is_normal = false};
-    NN_TRY(check_fill("nn_fill_memory", draws, given, dtype, &distribution));
-    NN_TRY(nn_law_of("nn_fill_memory", &distribution, NULL, /*n_dims=*/-1, &law));
-    NN_TRY(check_memory("nn_fill_memory", first, count, MAX_ELEMENTS, data));
-    struct nn_sequence sequence = nn_sequence_of(draws);
-    nn_fill_runs(&sequence, &law, &runs, dtype, data);
     return SHOAL_OK;
 }
 

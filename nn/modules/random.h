@@ -22,9 +22,8 @@ shoal_status nn_read_distribution(const char *name, const shoal_nn_distribution 
                                   shoal_nn_distribution *distribution_out);
 
 /*
- * Computes the law of a distribution (which must have been checked) for a whole parameter of this shape. n_dims -1
- * means that there is no shape. SHOAL_ERR_INVALID if the distribution needs a fan and there are fewer than two
- * dimensions.
+ * Computes the law of a distribution (which must have been checked) for a whole parameter of this shape.
+ * SHOAL_ERR_INVALID if the distribution needs a fan and there are fewer than two dimensions.
  */
 shoal_status nn_law_of(const char *name, const shoal_nn_distribution *distribution, const int64_t *shape,
                        int n_dims, struct nn_law *law_out);

@@ -670,11 +670,6 @@ shoal_status shoal_trace_stop(void)
     return status;
 }
 
-bool shoal_trace_is_on(void)
-{
-    return trace_is_on();
-}
-
 void shoal_trace_begin(const char *name)
 {
     /* Counted also while nothing is recorded, so that each end finds its begin. */

@@ -79,7 +79,7 @@ static shoal_tensor *all_reduce_(shoal_tensor *tensor, shoal_reduce_op reduce, d
 static shoal_tensor *all_reduce_inplace(shoal_tensor *tensor, shoal_reduce_op reduce, double factor,
                                         shoal_group *group)
 {
-    return reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_premul_inplace(tensor, factor, group)
+    return reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_premul_(tensor, factor, group)
                                       : shoal_all_reduce_inplace(tensor, reduce, group);
 }
 

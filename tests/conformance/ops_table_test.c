@@ -195,7 +195,6 @@ static const char *const more_functions_of_ranks[] = {
 static const char *const more_functions_of_torch[] = {
     "all_reduce_premul",
     "all_reduce_premul_",
-    "all_reduce_premul_inplace",
     "all_reduce_coalesced_premul",
     "all_reduce_coalesced_premul_",
     "reduce_premul",

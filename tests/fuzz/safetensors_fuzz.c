@@ -62,7 +62,7 @@ static void check_parts(shoal_safetensors *file, int64_t index, const shoal_safe
     unsigned char *part = malloc(info->bytes + 1);
     REQUIRE(whole && part);
     struct test_random random = test_random_begin(info->bytes);
-    CHECK_OK(shoal_safetensors_read(file, index, whole, info->bytes));
+    CHECK_OK(shoal_safetensors_read_range(file, index, 0, whole, info->bytes));
     uint64_t offset = test_random_below(&random, info->bytes + 2);
     size_t bytes = (size_t)test_random_below(&random, info->bytes + 2);
     bool is_right = offset <= info->bytes && bytes <= info->bytes - offset;

@@ -36,7 +36,7 @@ static bool is_key(const void *context, const void *wanted, size_t index)
 }
 
 /* -1: no tensor has the name. */
-static int64_t find_name(const shoal_safetensors_layout *layout, const char *name)
+int64_t safetensors_layout_find(const shoal_safetensors_layout *layout, const char *name)
 {
     size_t index;
     return map_find(&layout->names, hash_string(name), is_name, layout, name, &index) ? (int64_t)index : -1;
@@ -113,7 +113,7 @@ static shoal_status check_name(const shoal_safetensors_layout *layout, const cha
         return error_set(SHOAL_ERR_INVALID, "name: %s is reserved for the metadata",
                          safetensors_format_name(text, name));
     }
-    if (find_name(layout, name) >= 0) {
+    if (safetensors_layout_find(layout, name) >= 0) {
         return error_set(SHOAL_ERR_INVALID, "name: there is a tensor %s already",
                          safetensors_format_name(text, name));
     }
@@ -292,60 +292,7 @@ shoal_status safetensors_layout_fix(shoal_safetensors_layout *layout)
     return SHOAL_OK;
 }
 
-/* What is in it ---------------------------------------------------------------------------------------- */
-
-int64_t shoal_safetensors_layout_count(const shoal_safetensors_layout *layout)
+uint64_t safetensors_layout_offset(const shoal_safetensors_layout *layout, size_t index)
 {
-    return layout ? (int64_t)layout->n_tensors : 0;
-}
-
-int64_t shoal_safetensors_layout_find(const shoal_safetensors_layout *layout, const char *name)
-{
-    return layout && name ? find_name(layout, name) : -1;
-}
-
-static shoal_status get_arranged(shoal_safetensors_layout *layout, int64_t index)
-{
-    if (!layout) {
-        return error_set(SHOAL_ERR_INVALID, "layout is NULL");
-    }
-    if (index < 0 || index >= (int64_t)layout->n_tensors) {
-        return error_set(SHOAL_ERR_INVALID, "index: %" PRId64 " is not within the %zu tensors of the layout",
-                         index, layout->n_tensors);
-    }
-    return safetensors_layout_arrange(layout);
-}
-
-shoal_status shoal_safetensors_layout_get(shoal_safetensors_layout *layout, int64_t index,
-                                          shoal_safetensors_info *info_out)
-{
-    error_clear();
-    shoal_status status = get_arranged(layout, index);
-    if (status != SHOAL_OK) {
-        return error_prefix(status, "safetensors_layout_get");
-    }
-    const struct safetensors_tensor *tensor = &layout->tensors[index];
-    const shoal_safetensors_info info = {.name = tensor->name,
-                                         .dtype = tensor->dtype,
-                                         .n_dims = tensor->n_dims,
-                                         .shape = tensor->shape,
-                                         .bytes = (size_t)(tensor->end - tensor->begin),
-                                         .file_offset = layout->header_bytes + tensor->begin};
-    return struct_size_write("safetensors_layout_get: info_out", info_out, sizeof(size_t), &info,
-                             sizeof(info));
-}
-
-shoal_status shoal_safetensors_layout_file_bytes(shoal_safetensors_layout *layout, uint64_t *bytes_out)
-{
-    error_clear();
-    if (!layout || !bytes_out) {
-        return error_set(SHOAL_ERR_INVALID, "safetensors_layout_file_bytes: %s is NULL",
-                         layout ? "bytes_out" : "layout");
-    }
-    shoal_status status = safetensors_layout_arrange(layout);
-    if (status != SHOAL_OK) {
-        return error_prefix(status, "safetensors_layout_file_bytes");
-    }
-    *bytes_out = layout->file_bytes;
-    return SHOAL_OK;
+    return layout->header_bytes + layout->tensors[index].begin;
 }

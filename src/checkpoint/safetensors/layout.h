@@ -36,8 +36,14 @@ struct shoal_safetensors_layout {
     uint64_t file_bytes;
 };
 
+/* The number of the tensor with this name; -1: there is none. */
+int64_t safetensors_layout_find(const shoal_safetensors_layout *layout, const char *name);
+
 /* Places the tensors and makes the header. */
 shoal_status safetensors_layout_arrange(shoal_safetensors_layout *layout);
+
+/* Where in the file the data of a tensor begins. The layout was arranged, and nothing was added since. */
+uint64_t safetensors_layout_offset(const shoal_safetensors_layout *layout, size_t index);
 
 /* The same; afterwards nothing can be added. Adds a reference. */
 shoal_status safetensors_layout_fix(shoal_safetensors_layout *layout);

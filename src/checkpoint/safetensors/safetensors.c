@@ -260,29 +260,6 @@ const char *shoal_safetensors_metadata_key(const shoal_safetensors *file, int64_
 
 /* Data ------------------------------------------------------------------------------------------------- */
 
-static shoal_status read_whole(const shoal_safetensors *file, int64_t index, void *data_out, size_t bytes)
-{
-    const struct safetensors_tensor *tensor = NULL;
-    TRY(get_tensor(file, index, &tensor));
-    if (tensor->end - tensor->begin != bytes) {
-        char text[SAFETENSORS_NAME_BYTES];
-        return error_set(SHOAL_ERR_INVALID, "bytes: %zu, but tensor %s has %" PRIu64, bytes,
-                         safetensors_format_name(text, tensor->name), tensor->end - tensor->begin);
-    }
-    if (!data_out && bytes > 0) {
-        return error_set(SHOAL_ERR_INVALID, "data_out is NULL");
-    }
-    return read_data(file, tensor, 0, data_out, bytes);
-}
-
-shoal_status shoal_safetensors_read(const shoal_safetensors *file, int64_t index, void *data_out,
-                                    size_t bytes)
-{
-    error_clear();
-    shoal_status status = read_whole(file, index, data_out, bytes);
-    return status == SHOAL_OK ? status : error_prefix(status, "safetensors_read");
-}
-
 static shoal_status read_range(const shoal_safetensors *file, int64_t index, uint64_t offset, void *data_out,
                                size_t bytes)
 {

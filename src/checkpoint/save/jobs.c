@@ -11,7 +11,8 @@ shoal_status save_add_file(struct save *save, const char *name, shoal_safetensor
     struct save_file *file = &save->files[save->n_files];
     *file = (struct save_file){.layout = layout};
     save->n_files++; /* from here on save_end frees the layout */
-    TRY(shoal_safetensors_layout_file_bytes(layout, &file->bytes));
+    TRY(safetensors_layout_arrange(layout));
+    file->bytes = layout->file_bytes;
     file->name = mem_copy_string(name);
     return file->name ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/safetensors/layout.h"
 #include "checkpoint/save/save.h"
 
 /* Names -------------------------------------------------------------------------------------------------- */
@@ -40,7 +41,7 @@ static shoal_status add_tensor(shoal_safetensors_layout *layout, const struct ta
     }
     int length = snprintf(name, bytes, "%s%s%s@%s", is_model ? "" : tensor->section, is_model ? "" : "/",
                           tensor->name, ranges);
-    for (int number = 2; shoal_safetensors_layout_find(layout, name) >= 0; number++) {
+    for (int number = 2; safetensors_layout_find(layout, name) >= 0; number++) {
         (void)snprintf(name + length, bytes - (size_t)length, "~%d", number);
     }
     shoal_status status =
@@ -94,15 +95,12 @@ static shoal_status describe(const struct save *save, size_t file, const size_t 
     return SHOAL_OK;
 }
 
-static shoal_status place(struct save *save, size_t file, const size_t *pieces, size_t n_pieces)
+static void place(struct save *save, size_t file, const size_t *pieces, size_t n_pieces)
 {
     shoal_safetensors_layout *layout = save->files[file].layout;
     for (size_t i = 0; i < n_pieces; i++) {
-        shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
-        TRY(shoal_safetensors_layout_get(layout, (int64_t)i, &info));
-        save->places[pieces[i]] = (struct save_place){file, info.file_offset};
+        save->places[pieces[i]] = (struct save_place){file, safetensors_layout_offset(layout, i)};
     }
-    return SHOAL_OK;
 }
 
 static shoal_status add_jobs(struct save *save, size_t file, const size_t *pieces, size_t n_pieces)
@@ -133,7 +131,7 @@ static shoal_status add_file(struct save *save, int rank, size_t n_files, const 
     }
     (void)snprintf(name, sizeof name, "pieces-%05zu-of-%05zu.safetensors", file + 1, n_files);
     TRY(save_add_file(save, name, layout));
-    TRY(place(save, file, pieces, n_pieces));
+    place(save, file, pieces, n_pieces);
     if (save->rank == rank) {
         return add_jobs(save, file, pieces, n_pieces);
     }

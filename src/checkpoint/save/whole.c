@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "checkpoint/safetensors/layout.h"
 #include "checkpoint/save/save.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
@@ -133,9 +134,7 @@ static shoal_status add_file(struct save *save, const char *name, const struct b
     }
     TRY(save_add_file(save, name, layout));
     for (size_t i = 0; i < n_tensors; i++) {
-        shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
-        TRY(shoal_safetensors_layout_get(layout, (int64_t)i, &info));
-        save->places[tensors[i].tensor] = (struct save_place){file, info.file_offset};
+        save->places[tensors[i].tensor] = (struct save_place){file, safetensors_layout_offset(layout, i)};
     }
     return (int)(file % (size_t)save->n_ranks) == save->rank ? save_add_header_job(save, file) : SHOAL_OK;
 }

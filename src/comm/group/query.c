@@ -24,11 +24,6 @@ const char *shoal_group_name(const shoal_group *group)
     return group ? group->key : "";
 }
 
-const char *shoal_group_tag(const shoal_group *group)
-{
-    return group ? group->tag : "";
-}
-
 shoal_world *shoal_group_world(const shoal_group *group)
 {
     return group ? group->world : NULL;

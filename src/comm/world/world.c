@@ -327,11 +327,6 @@ int shoal_world_n_ranks(const shoal_world *world)
     return world ? world->n_ranks : 0;
 }
 
-const char *shoal_world_launcher(const shoal_world *world)
-{
-    return world ? world->launcher : "";
-}
-
 shoal_group *shoal_world_group(shoal_world *world)
 {
     return world ? world->group : NULL;

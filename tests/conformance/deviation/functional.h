@@ -562,7 +562,6 @@ static const struct kind functional_kinds[] = {
     {FUNCTIONAL_FUNCTION(shoal_all_reduce_inplace, functional_reduce, predict_reduced)},
     {FUNCTIONAL_FUNCTION(shoal_all_reduce_premul, functional_premul, predict_reduced)},
     {FUNCTIONAL_FUNCTION(shoal_all_reduce_premul_, functional_premul, predict_reduced)},
-    {FUNCTIONAL_FUNCTION(shoal_all_reduce_premul_inplace, functional_premul, predict_reduced)},
     {FUNCTIONAL_FUNCTION(shoal_all_reduce_coalesced, functional_reduce_list, predict_reduced)},
     {FUNCTIONAL_FUNCTION(shoal_all_reduce_coalesced_, functional_reduce_list, predict_reduced)},
     {FUNCTIONAL_FUNCTION(shoal_all_reduce_coalesced_premul, functional_premul_list, predict_reduced)},

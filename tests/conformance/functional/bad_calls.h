@@ -50,7 +50,6 @@ struct bad_tensors {
     BAD(all_reduce_, UNSUPPORTED, "premul_sum|i32", shoal_all_reduce_premul_(i, 2, g))                       \
     BAD(reduce_scatter_tensor, UNSUPPORTED, "premul_sum|i32",                                                \
         shoal_reduce_scatter_tensor_premul(i, 2, 0, g))                                                      \
-    BAD(all_reduce_, UNSUPPORTED, "premul_sum|i32", shoal_all_reduce_premul_inplace(i, 2, g))                \
     BAD(all_reduce_coalesced, UNSUPPORTED, "premul_sum|i32",                                                 \
         shoal_all_reduce_coalesced_premul(LIST(i), 2, g))                                                    \
     BAD(all_reduce_coalesced, INVALID, "needs a factor",                                                     \

@@ -174,14 +174,14 @@ TEST(who_waits_for_the_file_holds_up_nobody_else)
     struct holder holder;
     hold_lock(path, &holder);
     REQUIRE(pthread_create(&thread, NULL, stop_trace, &status) == 0);
-    while (shoal_trace_is_on()) {
+    while (trace_is_on()) {
     }
     /* Another trace is begun, and a process forked off, while that one waits. */
     CHECK_OK(trace_to(other));
     record("second");
     pid_t child = fork();
     if (child == 0) {
-        _exit(shoal_trace_is_on() ? 1 : 0);
+        _exit(trace_is_on() ? 1 : 0);
     }
     int code = 1;
     CHECK(waitpid(child, &code, 0) == child && code == 0);

@@ -20,7 +20,7 @@ static void record(const char *name)
 TEST(off_means_no_file_and_no_events)
 {
     struct scratch scratch = scratch_make();
-    CHECK(!shoal_trace_is_on());
+    CHECK(!trace_is_on());
     CHECK_INT(trace_begin(), 0);
     size_t n_before = test_count_allocations();
     record("nobody");
@@ -39,7 +39,7 @@ TEST(ranges_nest_and_steps_are_instants)
     const char *path = scratch_file(&scratch, "trace.json");
     shoal_trace_begin("open when the trace begins");
     REQUIRE_OK(trace_to(path));
-    CHECK(shoal_trace_is_on());
+    CHECK(trace_is_on());
     shoal_trace_step(7);
     shoal_trace_begin("outer");
     shoal_trace_begin("inner \"quoted\" \x01\xe9");
@@ -87,7 +87,7 @@ TEST(arguments_are_named)
     options.n_events = (size_t)1 << 40;
     CHECK_STATUS(shoal_trace_start(&options), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("n_events is 1099511627776");
-    CHECK(!shoal_trace_is_on());
+    CHECK(!trace_is_on());
     shoal_trace_begin(NULL);
     shoal_trace_end();
     scratch_remove(&scratch);
@@ -103,10 +103,10 @@ TEST(starts_with_one_path_are_counted)
     CHECK_ERROR_TEXT("path is \"elsewhere\", but a trace to");
     record("first");
     CHECK_OK(shoal_trace_stop());
-    CHECK(shoal_trace_is_on());
+    CHECK(trace_is_on());
     record("second");
     CHECK_OK(shoal_trace_stop());
-    CHECK(!shoal_trace_is_on());
+    CHECK(!trace_is_on());
     json_t *trace = trace_load(path);
     CHECK_INT(trace_count(trace, (struct trace_query){.category = "op", .pid = -1}), 2);
     json_decref(trace);
@@ -224,7 +224,7 @@ TEST(forked_children_leave_the_trace_alone)
     record("parent");
     pid_t child = fork();
     if (child == 0) {
-        bool is_on = shoal_trace_is_on();
+        bool is_on = trace_is_on();
         record("child");
         bool is_refused = shoal_trace_stop() == SHOAL_ERR_STATE;
         _exit(!is_on && is_refused ? 0 : 1);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "comm/group/group.h"
 #include "fixtures/mesh_checks.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
@@ -30,7 +31,7 @@ TEST(two_dimensions_as_in_the_specification)
     CHECK_INT(coordinate[1], 1);
     check_group_ranks(shoal_mesh_group(mesh, 0), INTS(1, 5), 2);
     check_group_ranks(shoal_mesh_group_by_name(mesh, "tp"), INTS(4, 5, 6, 7), 4);
-    CHECK_STRING(shoal_group_tag(shoal_mesh_group(mesh, 0)), "mesh/dp");
+    CHECK_STRING(shoal_mesh_group(mesh, 0)->tag, "mesh/dp");
 
     shoal_mesh *tp = NULL;
     shoal_mesh *dp = NULL;
@@ -161,7 +162,7 @@ TEST(a_mesh_of_the_whole_world_has_its_group)
     /* In another order it is another group, and the order is the mesh's. */
     REQUIRE_OK(shoal_mesh_create(world, "cpu", INTS(3, 2, 1, 0), INTS(4), 1, NULL, &mesh));
     CHECK(shoal_mesh_group(mesh, 0) != shoal_world_group(world));
-    CHECK_STRING(shoal_group_tag(shoal_mesh_group(mesh, 0)), "mesh_dim/0");
+    CHECK_STRING(shoal_mesh_group(mesh, 0)->tag, "mesh_dim/0");
     CHECK_INT(shoal_group_rank(shoal_mesh_group(mesh, 0)), 1);
     shoal_mesh_free(mesh);
     CHECK_OK(shoal_world_close(world));

@@ -235,7 +235,8 @@ TEST(shapes_that_are_rare)
     CHECK_OK(shoal_module_add_parameter(module, "number", number));
     CHECK_OK(shoal_module_add_parameter(module, "turned", turned));
     CHECK_OK(shoal_nn_initialize(module, "*", &normal, 1));
-    CHECK_OK(shoal_nn_fill_memory(&at_number, &normal, SHOAL_F32, 0, 1, &first));
+    CHECK_OK(
+        shoal_nn_fill_part(&at_number, &normal, SHOAL_F32, &(shoal_nn_part){INTS(1), 1, 0, 0, 1}, &first));
     CHECK_OK(shoal_nn_fill(&at_turned, &normal, plain));
     CHECK_BYTES(shoal_data(number), &first, sizeof first);
     CHECK_BYTES(shoal_data(shoal_contiguous(turned)), shoal_data(plain), 30);

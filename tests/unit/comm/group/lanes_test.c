@@ -37,7 +37,7 @@ TEST(no_tag_of_the_program_names_a_lane)
     CHECK_OK(group_create_lane(all, 0, 2, "fsdp gather", &again));
     CHECK(lane && lane == again);
     REQUIRE(lane);
-    CHECK_STATUS(shoal_group_create(world, ranks, 2, shoal_group_tag(lane), &group), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_create(world, ranks, 2, lane->tag, &group), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("(0x1f) is not printable ASCII");
     CHECK_STATUS(shoal_group_find(world, shoal_group_name(lane), &group), SHOAL_ERR_INVALID);
     CHECK_OK(shoal_world_close(world));

@@ -24,7 +24,7 @@ TEST(it_knows_its_size_and_name)
         CHECK_INT(shoal_group_n_ranks(group), sizes[i]);
         CHECK_INT(shoal_group_rank(group), 0);
         CHECK_STRING(shoal_group_name(group), "@shard");
-        CHECK_STRING(shoal_group_tag(group), "");
+        CHECK_STRING(group->tag, "");
         CHECK_STRING(group_text(group), "@shard of a graph");
         CHECK(!shoal_group_world(group));
         CHECK_INT(shoal_group_sequence(group), 0);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/group/group.h"
 #include "fixtures/groups.h"
 #include "fixtures/mesh_checks.h"
 #include "fixtures/rank_world.h"
@@ -49,10 +50,10 @@ TEST_RANKS(expand_1d_rank_list, 4)
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world);
     shoal_group *plain = group_of_ranks(world, INTS(0, 1, 2, 3), 4, "");
-    CHECK_STRING(shoal_group_tag(plain), "");
+    CHECK_STRING(plain->tag, "");
     check_talks(plain, INTS(0, 1, 2, 3), 4);
     shoal_group *tagged = group_of_ranks(world, INTS(0, 1, 2, 3), 4, "bla");
-    CHECK_STRING(shoal_group_tag(tagged), "bla");
+    CHECK_STRING(tagged->tag, "bla");
     check_talks(tagged, INTS(0, 1, 2, 3), 4);
     CHECK(plain != tagged);
     check_same(group_of_ranks(world, INTS(0, 1, 2, 3), 4, NULL), plain);
@@ -68,7 +69,7 @@ TEST_RANKS(expand_2d_rank_list, 4)
     REQUIRE(world);
     const int *const halves[] = {INTS(0, 1), INTS(2, 3)};
     shoal_group *half = group_of_lists(world, halves, INTS(2, 2), 2, "bla");
-    CHECK_STRING(shoal_group_tag(half), "bla");
+    CHECK_STRING(half->tag, "bla");
     check_talks(half, halves[self->rank / 2], 2);
     check_same(group_of_ranks(world, halves[self->rank / 2], 2, "bla"), half);
     /* Lists in another order are the same groups; ranks in another order are not. */
@@ -93,7 +94,7 @@ TEST_RANKS(expand_process_group, 4)
     /* A tag of its own is a lane of its own over the same ranks. */
     shoal_group *lane = group_of_name(world, "world/bla");
     CHECK(lane != all);
-    CHECK_STRING(shoal_group_tag(lane), "bla");
+    CHECK_STRING(lane->tag, "bla");
     check_talks(lane, INTS(0, 1, 2, 3), 4);
     check_same(group_of_ranks(world, INTS(0, 1, 2, 3), 4, "bla"), lane);
     shoal_group *block = NULL;
@@ -106,7 +107,7 @@ TEST_RANKS(expand_process_group, 4)
     char name[32];
     (void)snprintf(name, sizeof name, "%d/my_pg", self->rank);
     CHECK_STRING(shoal_group_name(alone), name);
-    CHECK_STRING(shoal_group_tag(group_of_name(world, name)), "my_pg");
+    CHECK_STRING(group_of_name(world, name)->tag, "my_pg");
     check_talks(group_of_name(world, name), &self->rank, 1);
     CHECK_OK(shoal_world_close(world));
 }
@@ -177,7 +178,7 @@ TEST_RANKS(pg_lookup_roundtrip, 4)
         shoal_group *group = NULL;
         REQUIRE_OK(shoal_group_create_blocks(world, 2, tags[i], &group));
         int ranks[2] = {shoal_group_world_rank(group, 0), shoal_group_world_rank(group, 1)};
-        check_same(group_of_ranks(world, ranks, 2, shoal_group_tag(group)), group);
+        check_same(group_of_ranks(world, ranks, 2, group->tag), group);
         check_same(group_of_name(world, shoal_group_name(group)), group);
     }
     CHECK_OK(shoal_world_close(world));
@@ -199,7 +200,7 @@ TEST_RANKS(pg_lookup_with_tag, 4)
     CHECK(plain != blu && plain != bar);
     shoal_mesh *mesh = NULL;
     REQUIRE_OK(shoal_mesh_from_groups(&blu, 1, "cpu", NULL, NULL, 1, NULL, &mesh));
-    CHECK_STRING(shoal_group_tag(shoal_mesh_group(mesh, 0)), "blu");
+    CHECK_STRING(shoal_mesh_group(mesh, 0)->tag, "blu");
     check_same(shoal_mesh_group(mesh, 0), blu);
     shoal_mesh_free(mesh);
     CHECK_OK(shoal_world_close(world));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "fixtures/fp_modes.h"
+#include "nn/math/draws.h"
 #include "shoal_nn/random.h"
 #include "unit/nn/fixture.h"
 
@@ -14,6 +15,16 @@ static const shoal_nn_draws somewhere = {
     .seed = 0x0123456789abcdef, .stream = 0xfedcba9876543210, .step = 12345678901, .sample = 77};
 static const shoal_nn_distribution unit_uniform = SHOAL_NN_UNIFORM(0, 1);
 static const shoal_nn_distribution unit_normal = SHOAL_NN_NORMAL(0, 1);
+
+/* Elements first .. first + count - 1 of an array. */
+static shoal_status fill_range(const shoal_nn_draws *draws, const shoal_nn_distribution *distribution,
+                               shoal_dtype dtype, uint64_t first, size_t count, void *data)
+{
+    const int64_t shape[1] = {(int64_t)(first + count)};
+    const shoal_nn_part part = {
+        .shape = shape, .n_dims = 1, .offset = (int64_t)first, .length = (int64_t)count};
+    return shoal_nn_fill_part(draws, distribution, dtype, &part, data);
+}
 
 /* Words ------------------------------------------------------------------------------------------------- */
 
@@ -33,10 +44,10 @@ TEST(philox_gives_the_published_vectors)
                  {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint32_t words[4];
-        shoal_nn_philox(rows[i].counter, rows[i].key, words);
+        nn_philox(rows[i].counter, rows[i].key, words);
         CHECK_BYTES(words, rows[i].words, sizeof words);
         memcpy(words, rows[i].counter, sizeof words);
-        shoal_nn_philox(words, rows[i].key, words);
+        nn_philox(words, rows[i].key, words);
         CHECK_BYTES(words, rows[i].words, sizeof words);
     }
 }
@@ -50,17 +61,17 @@ TEST(words_are_those_of_the_definition)
     const uint32_t place[4] = {0x76543210, 0xfedcba98, 0xdfdc1c35, 0x2};
     const uint32_t seed[2] = {0x89abcdef, 0x01234567};
     uint32_t key[4];
-    shoal_nn_philox(place, seed, key);
+    nn_philox(place, seed, key);
     REQUIRE_OK(shoal_nn_words(&somewhere, 0, N, words));
     for (uint32_t i = 0; i < N; i += 4) {
         uint32_t block[4];
-        shoal_nn_philox((const uint32_t[]){77, 0, i / 4, 0}, key, block);
+        nn_philox((const uint32_t[]){77, 0, i / 4, 0}, key, block);
         CHECK_BYTES(words + i, block, sizeof block);
     }
     /* Blocks are counted in 64 bits. */
     uint32_t block[4];
     REQUIRE_OK(shoal_nn_words(&somewhere, UINT64_C(1) << 40, 4, words));
-    shoal_nn_philox((const uint32_t[]){77, 0, 0, 1 << 6}, key, block);
+    nn_philox((const uint32_t[]){77, 0, 0, 1 << 6}, key, block);
     CHECK_BYTES(words, block, sizeof block);
     REQUIRE_OK(shoal_nn_words(&somewhere, (UINT64_C(1) << 63) - 2, 2, words));
 }
@@ -104,13 +115,13 @@ TEST(bits_are_those_of_another_program)
     uint32_t got[8];
     CHECK_OK(shoal_nn_words(&somewhere, 0, 8, got));
     CHECK_BYTES(got, words, sizeof words);
-    CHECK_OK(shoal_nn_fill_memory(&somewhere, &uniform, SHOAL_F32, 0, 8, got));
+    CHECK_OK(fill_range(&somewhere, &uniform, SHOAL_F32, 0, 8, got));
     CHECK_BYTES(got, uniform_f32, sizeof uniform_f32);
-    CHECK_OK(shoal_nn_fill_memory(&somewhere, &uniform, SHOAL_F64, 0, 4, got));
+    CHECK_OK(fill_range(&somewhere, &uniform, SHOAL_F64, 0, 4, got));
     CHECK_BYTES(got, uniform_f64, sizeof uniform_f64);
-    CHECK_OK(shoal_nn_fill_memory(&somewhere, &normal, SHOAL_F32, 0, 8, got));
+    CHECK_OK(fill_range(&somewhere, &normal, SHOAL_F32, 0, 8, got));
     CHECK_BYTES(got, normal_f32, sizeof normal_f32);
-    CHECK_OK(shoal_nn_fill_memory(&somewhere, &normal, SHOAL_F64, 0, 4, got));
+    CHECK_OK(fill_range(&somewhere, &normal, SHOAL_F64, 0, 4, got));
     CHECK_BYTES(got, normal_f64, sizeof normal_f64);
 }
 
@@ -130,7 +141,7 @@ TEST(bits_of_many_draws)
                 {&unit_normal, SHOAL_F32, 0x52ac2731e78a3049},
                 {&unit_normal, SHOAL_F64, 0x040a4a3f92920281}};
     for (size_t i = 0; i < 4; i++) {
-        CHECK_OK(shoal_nn_fill_memory(&somewhere, rows[i].distribution, rows[i].dtype, 0, N, data));
+        CHECK_OK(fill_range(&somewhere, rows[i].distribution, rows[i].dtype, 0, N, data));
         uint64_t hash = hash_of(data, N * shoal_dtype_bytes(rows[i].dtype));
         if (hash != rows[i].hash) {
             test_failed(__FILE__, __LINE__, "row %zu: %016llx", i, (unsigned long long)hash);
@@ -244,8 +255,8 @@ static void draw_along(int axis, const shoal_nn_distribution *distribution, shoa
         uint64_t *const axes[] = {&draws.seed, &draws.stream, &draws.step, &draws.sample};
         float single = 0;
         *axes[axis] = i;
-        CHECK_OK(shoal_nn_fill_memory(&draws, distribution, dtype, 5, 1,
-                                      dtype == SHOAL_F64 ? (void *)&x[i] : (void *)&single));
+        CHECK_OK(fill_range(&draws, distribution, dtype, 5, 1,
+                            dtype == SHOAL_F64 ? (void *)&x[i] : (void *)&single));
         x[i] = dtype == SHOAL_F64 ? x[i] : (double)single;
     }
 }
@@ -261,9 +272,9 @@ TEST(draws_have_their_distribution_along_every_axis)
         draw_along(axis, &unit_normal, dtype, x);
         check_sample(x, N_DRAWS, 1, 3, 0, normal_distribution);
     }
-    CHECK_OK(shoal_nn_fill_memory(&somewhere, &unit_normal, SHOAL_F64, 0, N_DRAWS, x));
+    CHECK_OK(fill_range(&somewhere, &unit_normal, SHOAL_F64, 0, N_DRAWS, x));
     check_sample(x, N_DRAWS, 1, 3, 0, normal_distribution);
-    CHECK_OK(shoal_nn_fill_memory(&somewhere, &unit_normal, SHOAL_F32, 0, N_DRAWS, floats));
+    CHECK_OK(fill_range(&somewhere, &unit_normal, SHOAL_F32, 0, N_DRAWS, floats));
     for (size_t i = 0; i < N_DRAWS; i++) {
         x[i] = (double)floats[i];
     }
@@ -281,8 +292,8 @@ TEST(neighbours_are_not_correlated)
         if (axis < 4) {
             *axes[axis] += 1;
         }
-        CHECK_OK(shoal_nn_fill_memory(&somewhere, &unit_normal, SHOAL_F64, 0, N_DRAWS, x));
-        CHECK_OK(shoal_nn_fill_memory(&beside, &unit_normal, SHOAL_F64, axis == 4, N_DRAWS, y));
+        CHECK_OK(fill_range(&somewhere, &unit_normal, SHOAL_F64, 0, N_DRAWS, x));
+        CHECK_OK(fill_range(&beside, &unit_normal, SHOAL_F64, axis == 4, N_DRAWS, y));
         double sum = 0;
         for (size_t i = 0; i < N_DRAWS; i++) {
             sum += x[i] * y[i];
@@ -300,7 +311,7 @@ TEST(normals_are_the_inverse_of_their_distribution)
     static double z[N];
     static uint32_t words[2 * N];
     CHECK_OK(shoal_nn_words(&somewhere, 0, 2 * N, words));
-    CHECK_OK(shoal_nn_fill_memory(&somewhere, &unit_normal, SHOAL_F64, 0, N, z));
+    CHECK_OK(fill_range(&somewhere, &unit_normal, SHOAL_F64, 0, N, z));
     for (size_t i = 0; i < N; i++) {
         uint64_t pair = ((uint64_t)words[2 * i + 1] << 32) | words[2 * i];
         double unit = ((double)(pair >> 12) + 0.5) * 0x1p-52;
@@ -325,12 +336,12 @@ TEST(ranges_draw_their_part)
     for (size_t i = 0; i < 8; i++) {
         const shoal_nn_distribution *distribution = i < 4 ? &unit_uniform : &unit_normal;
         size_t bytes = shoal_dtype_bytes(dtypes[i % 4]);
-        CHECK_OK(shoal_nn_fill_memory(&somewhere, distribution, dtypes[i % 4], 0, N, whole));
+        CHECK_OK(fill_range(&somewhere, distribution, dtypes[i % 4], 0, N, whole));
         for (size_t first = 0; first < N;) {
             size_t count = test_random_below(&random, test_random_below(&random, 4) == 0 ? 900 : 7);
             count = count < N - first ? count : N - first;
-            CHECK_OK(shoal_nn_fill_memory(&somewhere, distribution, dtypes[i % 4], first, count,
-                                          pieces + first * bytes));
+            CHECK_OK(
+                fill_range(&somewhere, distribution, dtypes[i % 4], first, count, pieces + first * bytes));
             first += count;
         }
         CHECK_BYTES(pieces, whole, N * bytes);
@@ -392,7 +403,7 @@ NN_TEST(tensors_of_any_strides)
     shoal_tensor *number = shoal_empty(NULL, 0, SHOAL_F32);
     float first;
     CHECK_OK(shoal_nn_fill(&somewhere, &unit_uniform, number));
-    CHECK_OK(shoal_nn_fill_memory(&somewhere, &unit_uniform, SHOAL_F32, 0, 1, &first));
+    CHECK_OK(fill_range(&somewhere, &unit_uniform, SHOAL_F32, 0, 1, &first));
     CHECK_BYTES(shoal_data(number), &first, sizeof first);
     CHECK_OK(shoal_nn_fill(&somewhere, &unit_uniform, shoal_empty(INTS(0, 3), 2, SHOAL_F32)));
     /* A leaf is written as an optimizer writes it. */
@@ -458,7 +469,7 @@ TEST(equal_ends_are_a_constant)
     const shoal_nn_distribution laws[] = {SHOAL_NN_UNIFORM(0.25, 0.25), SHOAL_NN_NORMAL(0.25, 0)};
     float x[9];
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(shoal_nn_fill_memory(&somewhere, &laws[i], SHOAL_F32, 3, 9, x));
+        CHECK_OK(fill_range(&somewhere, &laws[i], SHOAL_F32, 3, 9, x));
         for (int k = 0; k < 9; k++) {
             CHECK_DOUBLE((double)x[k], 0.25);
         }
@@ -536,16 +547,15 @@ NN_TEST(other_arguments_that_are_wrong)
     CHECK_STATUS(shoal_nn_words(&somewhere, 0, 1, NULL), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_nn_words(&somewhere, UINT64_MAX, 2, &word), SHOAL_ERR_INVALID);
     CHECK_OK(shoal_nn_words(&somewhere, 0, 0, NULL));
-    CHECK_STATUS(shoal_nn_fill_memory(NULL, &unit_normal, SHOAL_F32, 0, 1, x), SHOAL_ERR_INVALID);
-    CHECK_STATUS(shoal_nn_fill_memory(&somewhere, &unit_normal, SHOAL_F32, 0, 1, NULL), SHOAL_ERR_INVALID);
-    CHECK_OK(shoal_nn_fill_memory(&somewhere, &unit_normal, SHOAL_F32, 0, 0, NULL));
-    CHECK_STATUS(shoal_nn_fill_memory(&somewhere, &unit_normal, SHOAL_F32, limit, 1, x), SHOAL_ERR_INVALID);
-    CHECK_OK(shoal_nn_fill_memory(&somewhere, &unit_normal, SHOAL_F64, limit - 2, 2, x));
-    CHECK_STATUS(shoal_nn_fill_memory(&somewhere, &kaiming, SHOAL_F32, 0, 1, x), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("needs the shape");
-    CHECK_STATUS(shoal_nn_fill_memory(&somewhere, &unit_normal, SHOAL_I32, 0, 1, x), SHOAL_ERR_UNSUPPORTED);
-    CHECK_STATUS(shoal_nn_fill_memory(&somewhere, &unit_normal, (shoal_dtype)99, 0, 1, x),
-                 SHOAL_ERR_UNSUPPORTED);
+    CHECK_STATUS(fill_range(NULL, &unit_normal, SHOAL_F32, 0, 1, x), SHOAL_ERR_INVALID);
+    CHECK_STATUS(fill_range(&somewhere, &unit_normal, SHOAL_F32, 0, 1, NULL), SHOAL_ERR_INVALID);
+    CHECK_OK(fill_range(&somewhere, &unit_normal, SHOAL_F32, 0, 0, NULL));
+    CHECK_STATUS(fill_range(&somewhere, &unit_normal, SHOAL_F32, limit, 1, x), SHOAL_ERR_INVALID);
+    CHECK_OK(fill_range(&somewhere, &unit_normal, SHOAL_F64, limit - 2, 2, x));
+    CHECK_STATUS(fill_range(&somewhere, &kaiming, SHOAL_F32, 0, 1, x), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("1 dimensions: a fan needs two or more");
+    CHECK_STATUS(fill_range(&somewhere, &unit_normal, SHOAL_I32, 0, 1, x), SHOAL_ERR_UNSUPPORTED);
+    CHECK_STATUS(fill_range(&somewhere, &unit_normal, (shoal_dtype)99, 0, 1, x), SHOAL_ERR_UNSUPPORTED);
     CHECK_STATUS(shoal_nn_fill(&somewhere, &unit_normal, NULL), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_nn_fill(&somewhere, &unit_normal, shoal_empty(INTS(2), 1, SHOAL_I64)),
                  SHOAL_ERR_UNSUPPORTED);

@@ -2,8 +2,8 @@
 /* Vectors: every function within its bound of libm's f64, and the bits of every variant those of plain C. */
 #include "nn/math/vector.h"
 
+#include "nn/math/draws.h"
 #include "nn/math/halves.h"
-#include "shoal_nn/random.h"
 #include "unit/nn/fixture.h"
 
 #define N_GRID 8192
@@ -352,7 +352,7 @@ TEST(softmax_rows)
     }
 }
 
-/* Blocks of Philox in vectors are those of shoal_nn_philox, one by one, also where the number of a block carries. */
+/* Blocks of Philox in vectors are those of nn_philox, one by one, also where the number of a block carries. */
 TEST(variants_draw_the_same_words)
 {
     const uint32_t key[2] = {0x12345678, 0x9abcdef0};
@@ -367,7 +367,7 @@ TEST(variants_draw_the_same_words)
                 uint32_t expected[4];
                 const uint32_t counter[4] = {(uint32_t)sample, (uint32_t)(sample >> 32), (uint32_t)number,
                                              (uint32_t)(number >> 32)};
-                shoal_nn_philox(counter, key, expected);
+                nn_philox(counter, key, expected);
                 CHECK_BYTES(&words[4 * block], expected, sizeof(expected));
             }
         }
