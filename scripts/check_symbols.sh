@@ -18,7 +18,7 @@ cd "${1:-$scripts/..}"
 export LC_ALL=C
 
 failed=false
-# Of libshoal. A new function that makes them more needs a reason, or another one that goes. 340 are for training, 15 write
+# Of libshoal. A new function that makes them more needs a reason, or another one that goes. 340 are for training, 11 write
 # safetensors files, 40 are for state (items, checkpoints, ZeRO); shoal/graph.h and shoal/compile.h, which a program that only
 # trains never calls, have the rest.
 max_functions=470

@@ -66,7 +66,7 @@ typedef enum shoal_reduce_op {
     SHOAL_BAND = 5,      /* bitwise and; integers and bool */
     SHOAL_BOR = 6,       /* bitwise or; integers and bool */
     SHOAL_BXOR = 7,      /* bitwise exclusive or; integers and bool */
-    SHOAL_PREMUL_SUM = 8 /* the sum of factor * value (shoal_group_run); floating and complex */
+    SHOAL_PREMUL_SUM = 8 /* the sum of factor * value (shoal_group_collective); floating and complex */
 } shoal_reduce_op;
 
 /* The name of an operator in small letters: "sum"; "?" for a number that is no operator. */

@@ -49,9 +49,10 @@
  * With shoal_fsdp_set_sync off for all but the last, kernels go on adding to the same buffers, which are reduced once.
  *
  * ZeRO-1 and ZeRO-2 (`sharded` of the options, shoal_sharded): the same calls and the same bits, but whole parameters
- * stay from step to step. Shards count as written after shoal_fsdp_update_shard, shoal_fsdp_zero_grad or a landed hook;
- * the next forward pass then gathers its units again, one unit ahead. A program that writes to shards through
- * addresses it has kept must therefore call shoal_fsdp_update_shard or shoal_fsdp_zero_grad after each update.
+ * stay from step to step. Shards count as written after shoal_fsdp_update_shard, shoal_fsdp_zero_grad or a hook of
+ * shoal_fsdp_set_accumulated_hook; the next forward pass then gathers its units again, one unit ahead. A program that
+ * writes to shards through addresses it has kept must therefore call shoal_fsdp_update_shard or shoal_fsdp_zero_grad
+ * after each update.
  *
  * Bits: with f32, n ranks give the bits of one process that computes the n parts of the batch one after the other, if
  *   - each part has a gradient buffer of its own, which starts with zeros. A process whose kernels add all parts to
@@ -173,7 +174,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp 
                                                                      bool is_required);
 /*
  * Gives this rank's part of a parameter and of its gradient, for an optimizer to update. Call it after end_backward;
- * to update during the backward pass use shoal_fsdp_set_landed_hook. The addresses stay valid until the next step. The
+ * to update during the backward pass use shoal_fsdp_set_accumulated_hook. The addresses stay valid until the next step. The
  * caller may write the values: if the unit is still gathered, its next pre_forward gathers it again. All ranks must
  * therefore ask alike; ranks that differ get SHOAL_ERR_MISMATCH there. SHOAL_ERR_STATE: in a backward pass, or while
  * reductions are in flight.

@@ -209,12 +209,12 @@ typedef struct shoal_fsdp_shard {
  * memory is freed, and the next gradient starts from nothing. So no rank needs memory for the gradients of all units.
  * What shoal/fsdp_comm.h says about callbacks holds here, too.
  */
-typedef shoal_status (*shoal_fsdp_landed_hook)(void *context, int id, shoal_fsdp_shard *shard);
+typedef shoal_status (*shoal_fsdp_accumulated_hook)(void *context, int id, shoal_fsdp_shard *shard);
 /* Sets such a hook. NULL: none, the default. Between steps. SHOAL_ERR_UNSUPPORTED for modules: use
    shoal_on_accumulated. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_landed_hook(shoal_fsdp_unit *unit,
-                                                                   shoal_fsdp_landed_hook hook,
-                                                                   void *context);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit *unit,
+                                                                        shoal_fsdp_accumulated_hook hook,
+                                                                        void *context);
 
 /* A unit, gathered by hand ------------------------------------------------------------------------------------ */
 

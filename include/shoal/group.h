@@ -182,7 +182,7 @@ shoal_group_broadcast_start(shoal_group *group, void *buffer, size_t count, shoa
                             SHOAL_GIVES shoal_work **work_out);
 
 /* Reduces `count` elements over all ranks; every rank gets the result. send == recv: in place. For SHOAL_PREMUL_SUM,
-   which needs a factor, use shoal_group_run. */
+   which needs a factor, use shoal_group_collective. */
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_all_reduce(shoal_group *group,
                                                                                 const void *send, void *recv,
                                                                                 size_t count,
@@ -337,7 +337,7 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_check_equal
  *     shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(send, recv, count, SHOAL_F32, SHOAL_PREMUL_SUM);
  *     call.factor = 0.5;
  *     call.timeout_s = 10;
- *     status = shoal_group_run(group, &call);
+ *     status = shoal_group_collective(group, &call);
  *
  * Blocks that lie anywhere in memory, one for each rank, without a buffer that has all of them. Here a gather to rank
  * 0; all_gather, scatter and all_to_all take blocks in the same way. If their sizes differ, use
@@ -346,7 +346,7 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_check_equal
  *     void *blocks[] = {from_rank_0, from_rank_1, from_rank_2};
  *     shoal_collective call = SHOAL_COLLECTIVE_GATHER(send, NULL, count, SHOAL_F32, 0);
  *     if (shoal_group_rank(group) == 0) call.recv_blocks = blocks;
- *     status = shoal_group_run(group, &call);
+ *     status = shoal_group_collective(group, &call);
  *
  * Several tensors of any sizes at the cost of one call:
  *
@@ -354,7 +354,7 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_check_equal
  *     shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(NULL, NULL, 0, SHOAL_F32, SHOAL_AVG);
  *     call.parts = parts;
  *     call.n_parts = 2;
- *     status = shoal_group_run(group, &call);
+ *     status = shoal_group_collective(group, &call);
  *
  * shoal/work.h has an example with on_done and release.
  *
@@ -421,21 +421,20 @@ typedef struct shoal_collective {
        failed, as with the group's own timeout. A call that is queued behind others is not checked before they have
        ended. */
     double timeout_s;
-    /* For shoal_group_start only. Called with `context` when the call has ended (on_done) and when its buffers may be
+    /* For shoal_group_collective_start only. Called with `context` when the call has ended (on_done) and when its buffers may be
        reused (release): exactly once each, also if the work was freed, the group aborted or the world closed. If
-       shoal_group_start fails, nothing was started and neither is called. See shoal/work.h. */
+       shoal_group_collective_start fails, nothing was started and neither is called. See shoal/work.h. */
     shoal_done_function on_done;
     shoal_release_function release;
     void *context;
 } shoal_collective;
 
 /* Runs the call and waits for its end. */
-SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_run(shoal_group *group,
-                                                                         const shoal_collective *call);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_collective(shoal_group *group,
+                                                                                const shoal_collective *call);
 /* Starts the call and returns. work_out may be NULL if on_done or release is set. */
-SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_start(shoal_group *group,
-                                                                           const shoal_collective *call,
-                                                                           SHOAL_GIVES shoal_work **work_out);
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_collective_start(
+    shoal_group *group, const shoal_collective *call, SHOAL_GIVES shoal_work **work_out);
 
 /* No kind yet, all else 0. */
 #define SHOAL_COLLECTIVE_INIT SHOAL_SIZED(shoal_collective)

@@ -27,7 +27,7 @@
  *     call.on_done = on_done;
  *     call.release = release;
  *     call.context = request;
- *     if (shoal_group_start(group, &call, NULL) != SHOAL_OK) {
+ *     if (shoal_group_collective_start(group, &call, NULL) != SHOAL_OK) {
  *         ... nothing was started and neither function will be called: report shoal_error_text(), free the tensor
  *     }
  *

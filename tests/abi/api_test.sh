@@ -47,7 +47,7 @@ for my $name (grep { /^shoal_group_(?:\w*_)?(?:reduce|gather|scatter|broadcast|b
 for my $name (grep { /_(?:free|unref)$/ } @calls) {
     wrong("$name ends its argument") if ($function{$name}{parameters}[0]{ownership} // '') ne 'taken';
 }
-for my $name (grep { /_start$/ && !/trace_start$|^shoal_group_start$/ } @calls) {
+for my $name (grep { /_start$/ && !/trace_start$/ } @calls) {
     my ($last) = grep { /_out$/ } map { $_->{name} } reverse @{ $function{$name}{parameters} };
     my ($out) = grep { $_->{name} eq ($last // '') } @{ $function{$name}{parameters} };
     wrong("$name gives a handle") if ($out->{ownership} // '') ne 'given';

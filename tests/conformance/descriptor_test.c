@@ -145,7 +145,7 @@ TEST(fields_that_a_kind_does_not_use_are_refused)
     size_t n_refused = 0;
     for (int k = 0; k < N_KINDS; k++) {
         shoal_collective least = least_call(&kinds[k]);
-        CHECK_OK(shoal_group_run(group, &least));
+        CHECK_OK(shoal_group_collective(group, &least));
         uint64_t before = shoal_group_sequence(group);
         for (int f = 0; f < FIELD_COUNT; f++) {
             if (kinds[k].fields & (1u << f)) {
@@ -156,10 +156,10 @@ TEST(fields_that_a_kind_does_not_use_are_refused)
             shoal_work *work = NULL;
             char name[64];
             (void)snprintf(name, sizeof name, "%s: %s", kinds[k].name, told);
-            CHECK_STATUS(shoal_group_run(group, &call), SHOAL_ERR_INVALID);
+            CHECK_STATUS(shoal_group_collective(group, &call), SHOAL_ERR_INVALID);
             CHECK_ERROR_TEXT(name);
             CHECK_ERROR_TEXT("this kind does not use it");
-            CHECK_STATUS(shoal_group_start(group, &call, &work), SHOAL_ERR_INVALID);
+            CHECK_STATUS(shoal_group_collective_start(group, &call, &work), SHOAL_ERR_INVALID);
             CHECK_ERROR_TEXT(field_names[f]);
             CHECK(!work);
             n_refused++;
@@ -175,10 +175,10 @@ TEST(descriptors_that_contradict_themselves)
     shoal_world *world = open_fake();
     REQUIRE(world);
     shoal_group *g = shoal_world_group(world);
-#define REFUSED(words)                                              \
-    do {                                                            \
-        CHECK_STATUS(shoal_group_run(g, &call), SHOAL_ERR_INVALID); \
-        CHECK_ERROR_TEXT(words);                                    \
+#define REFUSED(words)                                                     \
+    do {                                                                   \
+        CHECK_STATUS(shoal_group_collective(g, &call), SHOAL_ERR_INVALID); \
+        CHECK_ERROR_TEXT(words);                                           \
     } while (0)
     shoal_collective call = {.struct_size = sizeof call};
     REFUSED("kind is 0");
@@ -191,9 +191,9 @@ TEST(descriptors_that_contradict_themselves)
     call.factor = 2;
     REFUSED("all_reduce: factor is 2, but must be 0: only SHOAL_PREMUL_SUM has a factor");
     call.reduce = SHOAL_PREMUL_SUM;
-    CHECK_OK(shoal_group_run(g, &call));
+    CHECK_OK(shoal_group_collective(g, &call));
     call.factor = 0; /* as good a factor as others */
-    CHECK_OK(shoal_group_run(g, &call));
+    CHECK_OK(shoal_group_collective(g, &call));
     call.parts = &part;
     call.n_parts = 1;
     REFUSED("the buffers are in parts");
@@ -201,7 +201,7 @@ TEST(descriptors_that_contradict_themselves)
     call.recv = NULL;
     REFUSED("count is 2");
     call.count = 0;
-    CHECK_OK(shoal_group_run(g, &call));
+    CHECK_OK(shoal_group_collective(g, &call));
     call.n_parts = 0;
     REFUSED("n_parts is 0");
     call = (shoal_collective)SHOAL_COLLECTIVE_ALL_TO_ALL(memory, memory + 32, 2, SHOAL_F32);
@@ -212,7 +212,7 @@ TEST(descriptors_that_contradict_themselves)
     call.recv_blocks = recv_list;
     REFUSED("recv_blocks has the buffers");
     call.recv = NULL;
-    CHECK_OK(shoal_group_run(g, &call)); /* blocks that are only read may overlap */
+    CHECK_OK(shoal_group_collective(g, &call)); /* blocks that are only read may overlap */
     call = (shoal_collective)SHOAL_COLLECTIVE_ALL_TO_ALL_V(memory, counts, memory + 32, NULL, SHOAL_F32);
     REFUSED("all_to_all_v: recv_counts is NULL");
     call = (shoal_collective)SHOAL_COLLECTIVE_GATHER_V(memory, memory + 32, NULL, SHOAL_F32, 0);
@@ -230,7 +230,7 @@ TEST(descriptors_that_contradict_themselves)
     call.timeout_s = 1e300;
     REFUSED("barrier: timeout_s is 1e+300");
     call.timeout_s = 1;
-    CHECK_OK(shoal_group_run(g, &call));
+    CHECK_OK(shoal_group_collective(g, &call));
 #undef REFUSED
     CHECK_OK(shoal_world_close(world));
 }
@@ -246,40 +246,40 @@ TEST(blocks_that_may_not_be)
     void *blocks[4] = {memory, memory + 4, memory + 8, memory + 12};
     shoal_collective call = SHOAL_COLLECTIVE_ALL_GATHER(send, NULL, 4, SHOAL_F32);
     call.recv_blocks = blocks;
-    CHECK_OK(shoal_group_run(g, &call));
+    CHECK_OK(shoal_group_collective(g, &call));
     call.send = memory + 4; /* in place */
-    CHECK_OK(shoal_group_run(g, &call));
+    CHECK_OK(shoal_group_collective(g, &call));
     call.send = memory; /* another rank's block */
-    CHECK_STATUS(shoal_group_run(g, &call), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_collective(g, &call), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("all_gather: blocks (from 0: send, from 4: recv) 1 and 4 overlap");
     call.send = send;
     blocks[3] = memory + 9;
-    CHECK_STATUS(shoal_group_run(g, &call), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_collective(g, &call), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("6 and 7 overlap");
     blocks[3] = NULL;
-    CHECK_STATUS(shoal_group_run(g, &call), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_collective(g, &call), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("all_gather: recv_blocks[3] is NULL, but has 16 bytes");
     call.count = 0;
-    CHECK_OK(shoal_group_run(g, &call));
+    CHECK_OK(shoal_group_collective(g, &call));
     call.count = SIZE_MAX / 8;
-    CHECK_STATUS(shoal_group_run(g, &call), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_collective(g, &call), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("more than memory can hold");
     /* Only the root has blocks. */
     call = (shoal_collective)SHOAL_COLLECTIVE_GATHER(send, NULL, 4, SHOAL_F32, 0);
     call.recv_blocks = blocks;
-    CHECK_OK(shoal_group_run(g, &call));
+    CHECK_OK(shoal_group_collective(g, &call));
     call.root = 1;
-    CHECK_STATUS(shoal_group_run(g, &call), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_collective(g, &call), SHOAL_ERR_INVALID);
     /* Blocks of all_to_all may be in place one by one, those of all_to_all_v not. */
     blocks[3] = memory + 12;
     call = (shoal_collective)SHOAL_COLLECTIVE_ALL_TO_ALL(NULL, NULL, 4, SHOAL_F32);
     call.send_blocks = (const void *const *)blocks;
     call.recv_blocks = blocks;
-    CHECK_OK(shoal_group_run(g, &call));
+    CHECK_OK(shoal_group_collective(g, &call));
     call = (shoal_collective)SHOAL_COLLECTIVE_ALL_TO_ALL_V(NULL, counts, NULL, counts, SHOAL_F32);
     call.send_blocks = (const void *const *)blocks;
     call.recv_blocks = blocks;
-    CHECK_STATUS(shoal_group_run(g, &call), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_collective(g, &call), SHOAL_ERR_INVALID);
     CHECK_OK(shoal_world_close(world));
 }
 
@@ -313,7 +313,7 @@ static void exchange(struct rank *self, shoal_group *all, size_t count, bool is_
     }
     if (is_started) {
         shoal_work *work = NULL;
-        REQUIRE_OK(shoal_group_start(all, &call, &work));
+        REQUIRE_OK(shoal_group_collective_start(all, &call, &work));
         /* The lists were copied. */
         memset(send_blocks, 0, sizeof send_blocks);
         void *kept[W];
@@ -323,7 +323,7 @@ static void exchange(struct rank *self, shoal_group *all, size_t count, bool is_
         shoal_work_free(work);
         memcpy(recv_blocks, kept, sizeof kept);
     } else {
-        CHECK_OK(shoal_group_run(all, &call));
+        CHECK_OK(shoal_group_collective(all, &call));
     }
     for (int r = 0; r < W && count > 0; r++) {
         const float *got = is_listed ? recv_blocks[r] : line + (size_t)(W + r) * count;
@@ -367,9 +367,9 @@ TEST_RANKS(a_deadline_of_the_call, 2)
             shoal_work *work = NULL;
             call.timeout_s = 0.2;
             if (form == 0) {
-                CHECK_STATUS(shoal_group_run(group, &call), SHOAL_ERR_TIMEOUT);
+                CHECK_STATUS(shoal_group_collective(group, &call), SHOAL_ERR_TIMEOUT);
             } else {
-                REQUIRE_OK(shoal_group_start(group, &call, &work));
+                REQUIRE_OK(shoal_group_collective_start(group, &call, &work));
                 CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_TIMEOUT);
                 shoal_work_free(work);
             }
@@ -392,7 +392,7 @@ TEST_RANKS(forms_meet, W)
     shoal_group *all = shoal_world_group(world);
     float value = 1;
     shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(&value, &value, 1, SHOAL_F32, SHOAL_SUM);
-    CHECK_OK(self->rank == 0 ? shoal_group_run(all, &call)
+    CHECK_OK(self->rank == 0 ? shoal_group_collective(all, &call)
                              : shoal_group_all_reduce(all, &value, &value, 1, SHOAL_F32, SHOAL_SUM));
     CHECK_DOUBLE((double)value, W);
     CHECK_OK(shoal_world_close(world));

@@ -337,7 +337,7 @@ static void compute_sharded(struct rank *self, int round, struct outcome *outcom
     double norm;
     REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), &options, &fsdp));
     REQUIRE_OK(shoal_fsdp_add_param(fsdp, 0, "w", SHOAL_F32, 1, INTS(COUNT), numbers, NULL));
-    REQUIRE_OK(shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(fsdp, 0), see_landed, NULL));
+    REQUIRE_OK(shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(fsdp, 0), see_landed, NULL));
     do_step(fsdp, self, outcome);
     append_gradient(fsdp, outcome);
     do_step(fsdp, self, outcome); /* adds to the gradient */

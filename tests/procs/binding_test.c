@@ -160,7 +160,7 @@ static void *run_session(void *context)
         call.timeout_s = (10 + session->index) * test_time_scale();
         shoal_work *work = NULL;
         uint64_t fate = test_random_below(&own, 4);
-        if (!CHECK_OK(shoal_group_start(session->group, &call, fate == 0 ? NULL : &work))) {
+        if (!CHECK_OK(shoal_group_collective_start(session->group, &call, fate == 0 ? NULL : &work))) {
             free(operation);
             return NULL;
         }
@@ -238,7 +238,7 @@ TEST_RANKS(callbacks_come_although_nobody_waits, 2)
     for (int i = 0; i < 6; i++) {
         values[0] = 1;
         shoal_collective call = sum_call(values, i % 2 ? 20000 : 1, ends);
-        CHECK_OK(shoal_group_start(all, &call, NULL));
+        CHECK_OK(shoal_group_collective_start(all, &call, NULL));
         CHECK(await_count(&ends->n_released, (uint32_t)i + 1));
         CHECK_DOUBLE((double)values[0], 2);
         CHECK_INT(atomic_load(&ends->last_status), SHOAL_OK);
@@ -308,20 +308,20 @@ TEST_RANKS(failures_call_back_too, 2)
     if (self->rank == 0) {
         shoal_collective call = sum_call(&values[0], 1, &ends[0]);
         call.timeout_s = 0.2;
-        CHECK_OK(shoal_group_start(late, &call, NULL));
+        CHECK_OK(shoal_group_collective_start(late, &call, NULL));
         CHECK(await_count(&ends[0].n_released, 1));
         CHECK_INT(atomic_load(&ends[0].last_status), SHOAL_ERR_TIMEOUT);
         CHECK(strstr(ends[0].text, "0.2 s passed (timeout_s of the call) and rank 1 did not call it") !=
               NULL);
         call = sum_call(&values[1], 1, &ends[1]);
-        CHECK_OK(shoal_group_start(aborted, &call, NULL));
+        CHECK_OK(shoal_group_collective_start(aborted, &call, NULL));
         CHECK_OK(shoal_group_abort(aborted, "enough"));
         CHECK(await_count(&ends[1].n_released, 1));
         CHECK_INT(atomic_load(&ends[1].last_status), SHOAL_ERR_CANCELLED);
         CHECK(strstr(ends[1].text, "aborted by rank 0: enough") != NULL);
         /* Not started, not called. */
         call = sum_call(&values[1], 1, &ends[2]);
-        CHECK_STATUS(shoal_group_start(aborted, &call, NULL), SHOAL_ERR_CANCELLED);
+        CHECK_STATUS(shoal_group_collective_start(aborted, &call, NULL), SHOAL_ERR_CANCELLED);
         CHECK_INT(atomic_load(&ends[2].n_done), 0);
         CHECK_INT(atomic_load(&ends[2].n_released), 0);
     }
@@ -350,7 +350,7 @@ TEST_RANKS(a_world_that_is_closed_before_the_end, 2)
     float value = 0;
     if (self->rank == 0) {
         shoal_collective call = sum_call(&value, 1, ends);
-        CHECK_OK(shoal_group_start(shoal_world_group(world), &call, NULL));
+        CHECK_OK(shoal_group_collective_start(shoal_world_group(world), &call, NULL));
     }
     (void)CHECK_OK(shoal_world_close(world));
     CHECK_INT(atomic_load(&ends->n_done), self->rank == 0);
@@ -393,7 +393,7 @@ static void go_on(void *context, shoal_status status)
         call.on_done = go_on;
         call.context = chain;
         shoal_work *work = NULL;
-        if (shoal_group_start(chain->group, &call, &work) == SHOAL_OK) {
+        if (shoal_group_collective_start(chain->group, &call, &work) == SHOAL_OK) {
             if (n_done == 0) {
                 chain->waited = shoal_work_wait(work, -1);
                 (void)shoal_work_test(work);
@@ -417,7 +417,7 @@ TEST_RANKS(what_a_callback_may_do, 2)
         SHOAL_COLLECTIVE_ALL_REDUCE(&chain->value, &chain->value, 1, SHOAL_F32, SHOAL_MAX);
     call.on_done = go_on;
     call.context = chain;
-    CHECK_OK(shoal_group_start(chain->group, &call, NULL));
+    CHECK_OK(shoal_group_collective_start(chain->group, &call, NULL));
     CHECK(await_count(&chain->n_done, CHAIN_LENGTH));
     CHECK_INT(atomic_load(&chain->n_started), CHAIN_LENGTH - 1);
     CHECK_DOUBLE((double)chain->value, 1);
@@ -560,7 +560,7 @@ TEST_RANKS(callbacks_that_wait_for_each_other, 2)
         shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(&values[i], &values[i], 1, SHOAL_F32, SHOAL_SUM);
         call.on_done = wait_for_other_group;
         call.context = &crossings[i];
-        CHECK_OK(shoal_group_start(groups[i], &call, NULL));
+        CHECK_OK(shoal_group_collective_start(groups[i], &call, NULL));
     }
     for (int i = 0; i < 2; i++) {
         CHECK(await_count(&crossings[i].n_done, 1));
@@ -619,7 +619,7 @@ TEST_RANKS(error_texts_stay_apart, 2)
         shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(&value, &value, 1, SHOAL_F32, SHOAL_SUM);
         call.on_done = fail_something;
         call.context = ends;
-        CHECK_OK(shoal_group_start(all, &call, NULL));
+        CHECK_OK(shoal_group_collective_start(all, &call, NULL));
         CHECK_OK(shoal_group_barrier(all));
         CHECK_STRING(shoal_error_text(), "");
     }
@@ -637,19 +637,19 @@ TEST(calls_that_wait_have_no_callbacks)
     struct ends ends = {0};
     float value = 0;
     shoal_collective call = sum_call(&value, 1, &ends);
-    CHECK_STATUS(shoal_group_run(all, &call), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_collective(all, &call), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("all_reduce: on_done is given");
     call.on_done = NULL;
-    CHECK_STATUS(shoal_group_run(all, &call), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_collective(all, &call), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("release is given");
     call.release = NULL;
-    CHECK_STATUS(shoal_group_run(all, &call), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_collective(all, &call), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("context is given");
     shoal_work *work = NULL;
-    CHECK_STATUS(shoal_group_start(all, &call, &work), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_collective_start(all, &call, &work), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("context is given, but neither on_done nor release");
     call = sum_call(&value, 1, &ends);
-    CHECK_OK(shoal_group_start(all, &call, &work));
+    CHECK_OK(shoal_group_collective_start(all, &call, &work));
     CHECK_OK(shoal_work_wait(work, -1));
     shoal_work_free(work);
     CHECK_OK(shoal_world_close(world));

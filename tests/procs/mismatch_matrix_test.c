@@ -75,7 +75,7 @@ static shoal_status gather_blocks(shoal_group *g, struct memory *m, size_t count
     shoal_collective call = SHOAL_COLLECTIVE_ALL_GATHER(m->send, NULL, count, SHOAL_F32);
     void *blocks[N_RANKS] = {m->recv + 500, m->recv, m->heap};
     call.recv_blocks = blocks;
-    return shoal_group_run(g, &call);
+    return shoal_group_collective(g, &call);
 }
 
 static shoal_status gather_window(struct memory *m, uint64_t label)

@@ -24,7 +24,7 @@ static shoal_status check_reduce(const struct collective *call, bool has_factor)
 {
     if (call->reduce == SHOAL_PREMUL_SUM && !has_factor) {
         return error_set(SHOAL_ERR_INVALID,
-                         "%s: premul_sum needs a factor: shoal_group_run takes one (shoal/group.h)",
+                         "%s: premul_sum needs a factor: shoal_group_collective takes one (shoal/group.h)",
                          collective_rows[call->kind].name);
     }
     shoal_status status = kernel_reduce_check(call->reduce, call->dtype);
@@ -82,9 +82,10 @@ static shoal_status submit_pieces(shoal_group *group, struct collective *call, s
         return lane_run(group->lane, call);
     }
     if (!ending.work_out) {
-        return error_set(SHOAL_ERR_INVALID,
-                         "%s: work_out is NULL; only shoal_group_start with on_done or release needs none",
-                         collective_rows[call->kind].name);
+        return error_set(
+            SHOAL_ERR_INVALID,
+            "%s: work_out is NULL; only shoal_group_collective_start with on_done or release needs none",
+            collective_rows[call->kind].name);
     }
     return lane_start(group->lane, call, ending.hooks, ending.work_out);
 }

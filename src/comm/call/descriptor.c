@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shoal_group_run and shoal_group_start: collectives by descriptor. Which fields a kind uses is a row of
+ * shoal_group_collective and shoal_group_collective_start: collectives by descriptor. Which fields a kind uses is a row of
  * comm/call/descriptor.def; here they are checked and put into a struct collective.
  */
 #include <stdbool.h>
@@ -222,12 +222,12 @@ static shoal_status check_no_hooks(const shoal_collective *call)
                        : call->context ? "context"
                                        : NULL;
     return name ? error_set(SHOAL_ERR_INVALID,
-                            "%s: %s is given, but must be 0: only shoal_group_start calls back",
+                            "%s: %s is given, but must be 0: only shoal_group_collective_start calls back",
                             kinds[call->kind].name, name)
                 : SHOAL_OK;
 }
 
-shoal_status shoal_group_run(shoal_group *group, const shoal_collective *call)
+shoal_status shoal_group_collective(shoal_group *group, const shoal_collective *call)
 {
     error_clear();
     shoal_collective known;
@@ -239,7 +239,8 @@ shoal_status shoal_group_run(shoal_group *group, const shoal_collective *call)
                : collectives_run(group, &collective);
 }
 
-shoal_status shoal_group_start(shoal_group *group, const shoal_collective *call, shoal_work **work_out)
+shoal_status shoal_group_collective_start(shoal_group *group, const shoal_collective *call,
+                                          shoal_work **work_out)
 {
     error_clear();
     shoal_collective known;

@@ -29,7 +29,7 @@ struct change {
     shoal_reshard reshard;
     void *context; /* of the function that is set */
     shoal_all_reduce_hook all_reduce;
-    shoal_fsdp_landed_hook landed;
+    shoal_fsdp_accumulated_hook accumulated;
     shoal_custom_all_gather all_gather;
     shoal_custom_reduce_scatter reduce_scatter;
 };
@@ -293,7 +293,7 @@ shoal_status shoal_fsdp_set_custom_reduce_scatter(shoal_fsdp_unit *unit,
     return set_units(unit, &change);
 }
 
-static shoal_status check_landed_hook(struct fsdp_unit *unit, void *context)
+static shoal_status check_accumulated_hook(struct fsdp_unit *unit, void *context)
 {
     const struct change *change = context;
     return unit->watch ? error_set(SHOAL_ERR_UNSUPPORTED,
@@ -303,18 +303,19 @@ static shoal_status check_landed_hook(struct fsdp_unit *unit, void *context)
                        : fsdp_unit_check_idle(unit, change->call);
 }
 
-static void set_landed_hook(struct fsdp_unit *unit, const struct change *change)
+static void set_accumulated_hook(struct fsdp_unit *unit, const struct change *change)
 {
-    unit->hooks.landed = change->landed;
-    unit->hooks.landed_context = change->context;
+    unit->hooks.accumulated = change->accumulated;
+    unit->hooks.accumulated_context = change->context;
 }
 
-shoal_status shoal_fsdp_set_landed_hook(shoal_fsdp_unit *unit, shoal_fsdp_landed_hook hook, void *context)
+shoal_status shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit *unit, shoal_fsdp_accumulated_hook hook,
+                                             void *context)
 {
-    return set_units(unit, &(struct change){.call = "set_landed_hook",
-                                            .check = check_landed_hook,
-                                            .apply = set_landed_hook,
-                                            .landed = hook,
+    return set_units(unit, &(struct change){.call = "set_accumulated_hook",
+                                            .check = check_accumulated_hook,
+                                            .apply = set_accumulated_hook,
+                                            .accumulated = hook,
                                             .context = context});
 }
 

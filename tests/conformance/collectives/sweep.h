@@ -409,7 +409,8 @@ static inline shoal_status sweep_call_descriptor(const struct sweep_case *one, s
         call.recv = NULL;
         call.recv_blocks = recv_blocks;
     }
-    return one->is_started ? shoal_group_start(group, &call, work_out) : shoal_group_run(group, &call);
+    return one->is_started ? shoal_group_collective_start(group, &call, work_out)
+                           : shoal_group_collective(group, &call);
 }
 
 static inline shoal_status sweep_call_plain(const struct sweep_case *one, shoal_group *group,

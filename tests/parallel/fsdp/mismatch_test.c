@@ -376,7 +376,7 @@ TEST_RANKS(no_rank_reduces, 2)
 struct failing {
     int rank;      /* the caller's */
     bool has_hook; /* otherwise a custom gather, or reduction */
-    bool has_landed_hook;
+    bool has_accumulated_hook;
     bool has_gather;
 };
 
@@ -425,9 +425,9 @@ static shoal_status set_failing(shoal_fsdp *fsdp, struct failing *failing)
         return shoal_fsdp_set_all_reduce_hook(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), hook_that_fails,
                                               failing);
     }
-    if (failing->has_landed_hook) {
-        return shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), landed_that_fails,
-                                          failing);
+    if (failing->has_accumulated_hook) {
+        return shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS),
+                                               landed_that_fails, failing);
     }
     if (failing->has_gather) {
         const shoal_custom_all_gather gather = {
@@ -465,7 +465,7 @@ static void check_function(struct rank *self, int round, struct failing failing,
 TEST_RANKS(a_function_fails_on_one_rank, 3)
 {
     check_function(self, 0, (struct failing){.has_hook = true}, "its all-reduce hook");
-    check_function(self, 1, (struct failing){.has_landed_hook = true}, "the hook for the gradient of w");
+    check_function(self, 1, (struct failing){.has_accumulated_hook = true}, "the hook for the gradient of w");
     check_function(self, 2, (struct failing){.has_gather = true}, "a custom all-gather");
     check_function(self, 3, (struct failing){0}, "a custom reduce-scatter");
 }

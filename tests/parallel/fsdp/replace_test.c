@@ -507,7 +507,8 @@ TEST_RANKS(gradients_of_replicas_that_are_used_up, 2)
     trainer.late = test_random_begin((uint64_t)self->rank);
     set_sizes(&trainer, 4, 0);
     REQUIRE(trainer_open(&trainer, true));
-    CHECK_OK(shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(trainer.fsdp, SHOAL_FSDP_ALL_UNITS), use_up, &n));
+    CHECK_OK(
+        shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(trainer.fsdp, SHOAL_FSDP_ALL_UNITS), use_up, &n));
     for (int step = 0; step < N_STEPS; step++) {
         REQUIRE_OK(run_step(&trainer, step));
     }

@@ -294,8 +294,8 @@ static void check_landed(struct rank *self, shoal_sharded sharded)
     model_train_alone(&c, &wanted);
     REQUIRE(model_open(self, &c, &world, &mesh, &fsdp));
     listen(fsdp, &heard);
-    CHECK_OK(
-        shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), update_landed, momentum));
+    CHECK_OK(shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), update_landed,
+                                             momentum));
     for (int step = 0; step < c.n_steps; step++) {
         REQUIRE_OK(model_fsdp_pass(fsdp, &pass, step, self->rank, 0));
         check_heard(&heard, MODEL_UNITS, "a pass after an update inside the backward");

@@ -298,11 +298,11 @@ TEST_RANKS(what_is_not_captured_is_named, 4)
 }
 
 /* It is for units without modules, so that no capture meets it. */
-TEST_RANKS(modules_have_no_landed_hook, 2)
+TEST_RANKS(modules_have_no_accumulated_hook, 2)
 {
     struct model model;
     REQUIRE(open_model(&model, self, &plain));
-    CHECK_INT(shoal_fsdp_set_landed_hook(shoal_fully_shard_unit(model.layers[1], false), landed, NULL),
+    CHECK_INT(shoal_fsdp_set_accumulated_hook(shoal_fully_shard_unit(model.layers[1], false), landed, NULL),
               SHOAL_ERR_UNSUPPORTED);
     close_model(&model);
 }

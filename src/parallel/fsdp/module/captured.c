@@ -43,7 +43,7 @@ static shoal_status check_settings(const struct fsdp_unit *unit)
         {hooks->all_reduce != NULL, "shoal_fsdp_set_all_reduce_hook"},
         {hooks->all_gather.call != NULL, "shoal_fsdp_set_custom_all_gather"},
         {hooks->reduce_scatter.call != NULL, "shoal_fsdp_set_custom_reduce_scatter"},
-        {hooks->landed != NULL, "shoal_fsdp_set_landed_hook"},
+        {hooks->accumulated != NULL, "shoal_fsdp_set_accumulated_hook"},
     };
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         if (settings[i].is_set) {
@@ -79,7 +79,7 @@ uint64_t fsdp_captured_state(const struct fsdp_unit *unit)
                           hooks->all_reduce != NULL,
                           hooks->all_gather.call != NULL,
                           hooks->reduce_scatter.call != NULL,
-                          hooks->landed != NULL,
+                          hooks->accumulated != NULL,
                           unit->grads.buffer && unit->grads.has_accumulated,
                           unit->grads.has_partial};
     const int words[] = {(int)config->reshard, (int)config->reshard_ranks};

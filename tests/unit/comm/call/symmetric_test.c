@@ -190,7 +190,7 @@ static void scatter_parts(shoal_group *group, float *memory, float *results)
                                    .reduce = SHOAL_SUM,
                                    .parts = parts,
                                    .n_parts = N_PARTS};
-    CHECK_OK(shoal_group_run(group, &call));
+    CHECK_OK(shoal_group_collective(group, &call));
     for (size_t part = 0; part < N_PARTS; part++) {
         const float *found = parts[part].recv;
         for (size_t i = 0; i < part_counts[part]; i++) {

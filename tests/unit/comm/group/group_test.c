@@ -315,13 +315,13 @@ TEST(wrong_arguments_change_nothing)
     EXPECT_OF(group_all_gather_list(g, (shoal_part[]){{NULL, b, 1}}, 1, SHOAL_F32), SHOAL_ERR_INVALID,
               "part 0: all_gather: send is NULL");
     shoal_collective call = SHOAL_COLLECTIVE_BROADCAST(b, 1, SHOAL_F32, 8);
-    EXPECT(start(g, &call, &work), SHOAL_ERR_INVALID, "root 8");
-    EXPECT(start(g, &call, NULL), SHOAL_ERR_INVALID, "root 8");
+    EXPECT(collective_start(g, &call, &work), SHOAL_ERR_INVALID, "root 8");
+    EXPECT(collective_start(g, &call, NULL), SHOAL_ERR_INVALID, "root 8");
     call.root = 0;
-    EXPECT(start(g, &call, NULL), SHOAL_ERR_INVALID,
-           "work_out is NULL; only shoal_group_start with on_done or release needs none");
-    EXPECT(run(NULL, &call), SHOAL_ERR_INVALID, "group is NULL");
-    EXPECT(run(g, NULL), SHOAL_ERR_INVALID, "shoal_collective");
+    EXPECT(collective_start(g, &call, NULL), SHOAL_ERR_INVALID,
+           "work_out is NULL; only shoal_group_collective_start with on_done or release needs none");
+    EXPECT(collective(NULL, &call), SHOAL_ERR_INVALID, "group is NULL");
+    EXPECT(collective(g, NULL), SHOAL_ERR_INVALID, "shoal_collective");
     EXPECT(gather_v(g, a, b, NULL, SHOAL_F32, 0), SHOAL_ERR_INVALID, "gather_v: counts is NULL");
     EXPECT(gather_v(g, a, NULL, counts, SHOAL_F32, 1), SHOAL_ERR_INVALID, "recv is NULL, but has 40 bytes");
     EXPECT(scatter_v(g, NULL, b, counts, SHOAL_F32, 1), SHOAL_ERR_INVALID, "send is NULL, but has 40 bytes");
@@ -475,7 +475,7 @@ static shoal_status make_groups(void *context)
     call.on_done = count_end;
     call.context = &n_ends;
     if (status == SHOAL_OK) {
-        status = shoal_group_start(group, &call, NULL);
+        status = shoal_group_collective_start(group, &call, NULL);
         n_asked += status == SHOAL_OK;
     }
     if (status == SHOAL_OK) {

@@ -91,7 +91,7 @@ static shoal_status run_hook(struct fsdp_unit *unit, struct fsdp_param *param)
     error_clear();
     unit->context->n_asked++;
     unit->context->n_callbacks++;
-    shoal_status status = unit->hooks.landed(unit->hooks.landed_context, param->id, &shard);
+    shoal_status status = unit->hooks.accumulated(unit->hooks.accumulated_context, param->id, &shard);
     unit->context->n_callbacks--;
     if (status != SHOAL_OK) {
         return error_prefix(status, "%s: the hook for the gradient of %s", unit->name, param->name);
@@ -104,7 +104,7 @@ static shoal_status run_hook(struct fsdp_unit *unit, struct fsdp_param *param)
 
 static shoal_status run_hooks(struct fsdp_unit *unit)
 {
-    for (size_t i = 0; unit->hooks.landed && i < unit->n_params; i++) {
+    for (size_t i = 0; unit->hooks.accumulated && i < unit->n_params; i++) {
         if (unit->params[i].is_reduced) {
             TRY(run_hook(unit, &unit->params[i]));
         }

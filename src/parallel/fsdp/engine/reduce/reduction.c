@@ -314,8 +314,9 @@ shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left)
 shoal_status fsdp_unit_land(struct fsdp_unit *unit)
 {
     bool is_gathered = unit->gather.is_pending || unit->state == FSDP_UNSHARDED;
-    return unit->hooks.landed && !is_gathered && fsdp_unit_is_reducing(unit) ? fsdp_drain(unit->context, 0)
-                                                                             : SHOAL_OK;
+    return unit->hooks.accumulated && !is_gathered && fsdp_unit_is_reducing(unit)
+               ? fsdp_drain(unit->context, 0)
+               : SHOAL_OK;
 }
 
 shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)

@@ -24,8 +24,8 @@ shoal_status fsdp_unit_lend_grads(struct fsdp_unit *unit);
 shoal_status fsdp_unit_reduce_partial(struct fsdp_unit *unit);
 /* Ends the oldest reductions until at most `n_left` are in flight. */
 shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left);
-/* Call before a unit is gathered. If the unit has a landed hook and its reduction is in flight, ends all
-   reductions: the hook may write the shards, which the gather reads. */
+/* Call before a unit is gathered. If the unit has a hook for accumulated gradients and its reduction is in flight, ends
+   all reductions: the hook may write the shards, which the gather reads. */
 shoal_status fsdp_unit_land(struct fsdp_unit *unit);
 /* Drops all reductions. */
 void fsdp_drop_reductions(struct fsdp_context *context);

@@ -104,8 +104,8 @@ struct fsdp_unit_config {
 struct fsdp_unit_hooks {
     shoal_all_reduce_hook all_reduce; /* NULL: none */
     void *all_reduce_context;
-    shoal_fsdp_landed_hook landed; /* with the explicit calls only; NULL: none */
-    void *landed_context;
+    shoal_fsdp_accumulated_hook accumulated; /* with the explicit calls only; NULL: none */
+    void *accumulated_context;
     shoal_custom_all_gather all_gather;         /* call is NULL: none */
     shoal_custom_reduce_scatter reduce_scatter; /* likewise */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* An optimizer inside the backward pass, with the explicit calls: hooks for gradients that have landed in their
-   shards. */
+/* An optimizer inside the backward pass, with the explicit calls: hooks for gradients that have been added to those of
+   their shards. */
 #include "fixtures/fsdp_model.h"
 #include "parallel/fsdp/explicit/explicit.h"
 
@@ -59,8 +59,8 @@ static bool setting_open(struct setting *s, struct rank *self, const struct mode
         return false;
     }
     s->optimizer.fsdp = s->fsdp;
-    return CHECK_OK(shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(s->fsdp, SHOAL_FSDP_ALL_UNITS), optimize,
-                                               &s->optimizer));
+    return CHECK_OK(shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(s->fsdp, SHOAL_FSDP_ALL_UNITS),
+                                                    optimize, &s->optimizer));
 }
 
 static void setting_close(struct setting *s)
@@ -140,8 +140,8 @@ TEST_RANKS(gradients_that_stay, 2)
     struct model_case c = {.mode = MODEL_FSDP, .n_ranks = 2};
     REQUIRE(setting_open(&s, self, &c));
     s.optimizer.only_looks = true;
-    CHECK_OK(shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(s.fsdp, SHOAL_FSDP_ALL_UNITS), NULL, NULL));
-    CHECK_OK(shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(s.fsdp, 2), optimize, &s.optimizer));
+    CHECK_OK(shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(s.fsdp, SHOAL_FSDP_ALL_UNITS), NULL, NULL));
+    CHECK_OK(shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(s.fsdp, 2), optimize, &s.optimizer));
     CHECK_OK(model_fsdp_pass(s.fsdp, &pass, 0, self->rank, 0));
     CHECK_STRING(s.optimizer.ids, "45");
     CHECK_OK(shoal_fsdp_update_shard(s.fsdp, 4, &shard));
@@ -240,7 +240,7 @@ TEST_RANKS(hooks_that_call_their_context, 2)
     struct model_case c = {.mode = MODEL_FSDP, .n_ranks = 2};
     REQUIRE(setting_open(&s, self, &c));
     shoal_fsdp_unit *all = shoal_fsdp_unit_of(s.fsdp, SHOAL_FSDP_ALL_UNITS);
-    CHECK_OK(shoal_fsdp_set_landed_hook(all, call_back, s.fsdp));
+    CHECK_OK(shoal_fsdp_set_accumulated_hook(all, call_back, s.fsdp));
     CHECK_OK(model_fsdp_pass(s.fsdp, &pass, 0, self->rank, 0));
     setting_close(&s);
 }
@@ -250,13 +250,15 @@ TEST_RANKS(refused, 2)
     struct setting s;
     struct model_case c = {.mode = MODEL_FSDP, .n_ranks = 2};
     REQUIRE(setting_open(&s, self, &c));
-    CHECK_STATUS(shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(NULL, 0), NULL, NULL), SHOAL_ERR_INVALID);
-    CHECK_STATUS(shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(s.fsdp, 4), NULL, NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("set_landed_hook: there is no unit 4: there are 4");
+    CHECK_STATUS(shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(NULL, 0), NULL, NULL), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(s.fsdp, 4), NULL, NULL),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("set_accumulated_hook: there is no unit 4: there are 4");
     CHECK_OK(shoal_fsdp_pre_forward(s.fsdp, 0));
-    CHECK_STATUS(shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(s.fsdp, SHOAL_FSDP_ALL_UNITS), NULL, NULL),
-                 SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("set_landed_hook: unit 0 is in the middle of a step");
+    CHECK_STATUS(
+        shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(s.fsdp, SHOAL_FSDP_ALL_UNITS), NULL, NULL),
+        SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("set_accumulated_hook: unit 0 is in the middle of a step");
     CHECK_OK(shoal_fsdp_post_forward(s.fsdp, 0));
     CHECK_OK(shoal_fsdp_reset(s.fsdp));
     setting_close(&s);
@@ -325,8 +327,8 @@ TEST_RANKS(a_gather_sees_what_a_hook_wrote, 2)
         REQUIRE_OK(
             shoal_fsdp_add_param(fsdp, unit, "w", SHOAL_F32, 1, (const int64_t[]){WRITER_COUNT}, NULL, NULL));
     }
-    REQUIRE_OK(
-        shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), write_number, &writer));
+    REQUIRE_OK(shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), write_number,
+                                               &writer));
     for (int pass = 0; pass < 6 && !test_has_failed(); pass++) {
         CHECK_OK(shoal_fsdp_set_is_last_backward(fsdp, pass % 3 == 2));
         run_writers_pass(fsdp, pass);
