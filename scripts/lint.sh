@@ -20,6 +20,8 @@ check_banned() { scripts/check_banned.pl .; }
 check_words() { scripts/check_words.pl .; }
 check_symbols() { scripts/check_symbols.sh; }
 check_api() { scripts/make_api.pl --check; }
+# Each public function has a caller, a row in docs/pytorch.md or a reason.
+check_callers() { scripts/check_callers.pl .; }
 check_version() { scripts/check_version.sh; }
 check_conformance() { scripts/check_conformance.pl; }
 check_arguments() {
@@ -40,7 +42,7 @@ check_clang() { configure_clang && cmake --build build/clang -j "$(nproc)" >/dev
 failed=()
 checks=("$@")
 if [[ ${#checks[@]} -eq 0 ]]; then
-    checks=(format layers banned words symbols api version conformance arguments shell tidy clang)
+    checks=(format layers banned words symbols api callers version conformance arguments shell tidy clang)
 fi
 for check in "${checks[@]}"; do
     if ! declare -F "check_$check" >/dev/null; then

@@ -321,6 +321,46 @@ if "${symbols[@]}" "$tree" >"$scratch/out" 2>&1 || ! grep -qF 'shoal_one: no def
     failed=true
 fi
 
+# Functions without a caller. The tree is right: examples/00.c calls shoal_one, docs/pytorch.md has shoal_nn_one, the
+# table of reasons has shoal_two.
+plant_callers() {
+    plant_tree
+    mkdir -p "$tree"/{scripts,docs}
+    echo '{"libraries": [{"name": "libshoal", "functions": [{"name": "shoal_one"}, {"name": "shoal_two"}]},
+        {"name": "libshoal_nn", "functions": [{"name": "shoal_nn_one"}]}]}' >"$tree/include/shoal-api.json"
+    printf '%s\n' 'int main(void) { return shoal_one(); }' >>"$tree/examples/00.c"
+    printf '%s\n' 'int y = shoal_nn_one(); /* its own library */' >>"$tree/nn/ops.c"
+    printf '%s\n' '| PyTorch | Shoal | note |' '| `torch.one` | `shoal_nn_one` | |' '' '`shoal_two`' \
+        >"$tree/docs/pytorch.md"
+    printf '%s\n' '# reasons' '' 'A binding reads' 'it.' '    shoal_two' >"$tree/scripts/uncalled.txt"
+}
+plant=plant_callers
+plant_callers
+callers=("$scripts/check_callers.pl")
+reasons=scripts/uncalled.txt
+accept "${callers[@]}"
+refuse 'uncalled.txt:6: shoal_one has a caller by now: examples/00.c' $reasons '    shoal_one' "${callers[@]}"
+refuse 'uncalled.txt:6: shoal_nn_one has a row in docs/pytorch.md by now' $reasons '    shoal_nn_one' "${callers[@]}"
+refuse 'uncalled.txt:6: shoal_gone is no public function' $reasons '    shoal_gone' "${callers[@]}"
+refuse 'uncalled.txt:6: shoal_two is here twice' $reasons '    shoal_two' "${callers[@]}"
+refuse 'uncalled.txt:6: a reason behind its functions' $reasons 'Another.' "${callers[@]}"
+refuse 'uncalled.txt:7: a reason without functions' $reasons $'\nAnother.' "${callers[@]}"
+refuse 'uncalled.txt:7: shoal_two has no reason' $reasons $'\n    shoal_two' "${callers[@]}"
+refuse 'uncalled.txt:5: shoal_two has a caller by now: bench/a.c' bench/a.c 'x = shoal_two();' "${callers[@]}"
+refuse 'uncalled.txt:5: shoal_two has a caller by now: docs/a.md' docs/a.md $'```c\nshoal_two();\n```' "${callers[@]}"
+check_uncalled() {
+    sed -i '/shoal_two/d; s/it\./it, /' "$1/$reasons"
+    printf '    shoal_one\n' >>"$1/$reasons"
+    sed -i '/main/d' "$1/examples/00.c"
+    "${callers[@]}" "$1"
+}
+# Comments, strings and tests call nothing.
+none='shoal_two: no caller, no row in docs/pytorch.md, no reason'
+refuse "$none" examples/01.c '/* shoal_two(); */ // shoal_two()' check_uncalled
+refuse "$none" tools/a.c 'puts("shoal_two()");' check_uncalled
+refuse "$none" tests/unit/a.c 'shoal_two();' check_uncalled
+plant=plant_tree
+
 plant_tree
 conformance=("$scripts/check_conformance.pl")
 rows=tests/conformance/README.md
