@@ -68,7 +68,7 @@ for flavour in openmpi mpich; do
         tcp=(--mca btl "tcp,self" --mca pml ob1 --mca btl_tcp_if_include lo)
     fi
     # MPICH of Debian is built on UCX. Without shared memory between the ranks of a host it uses TCP there.
-    over_tcp=(env SHOAL_TEST_HOSTS="$hosts" UCX_TLS="tcp,self" UCX_NET_DEVICES=lo MPIR_CVAR_NOLOCAL=1
+    over_tcp=(env SHOAL_PRETEND_HOSTS="$hosts" UCX_TLS="tcp,self" UCX_NET_DEVICES=lo MPIR_CVAR_NOLOCAL=1
         MPIR_CVAR_ODD_EVEN_CLIQUES=0
         "${run[@]}" "${tcp[@]}" "$program")
     echo "$flavour, $ranks ranks, tcp"

@@ -14,7 +14,7 @@
 #   scripts/sweep.sh -m all            between hosts only, all rows of `placements` below; -m mpich/3: that begin so
 #   scripts/sweep.sh -t                variants (alignments, in place or not) take turns instead of all being run
 #
-# Between hosts, which are pretended (SHOAL_TEST_HOSTS), and under mpirun the sweep runs in the build dev: the
+# Between hosts, which are pretended (SHOAL_PRETEND_HOSTS), and under mpirun the sweep runs in the build dev: the
 # libraries of MPI are not made for sanitizers. Options -o, -d and -t go with -m.
 #
 # On two busy cores u64 with 2, 6 and 9 ranks took 4 minutes under the address sanitizer, i16 with 2, 3, 4, 5 and 7
@@ -74,7 +74,7 @@ done
 sweep_row() {
     local program=build/dev/tests/conformance/collectives_sweep_test log status=0
     if [ "$1" != socket ]; then
-        [ "$2" = 0,0,0,0 ] || export SHOAL_TEST_HOSTS=$2
+        [ "$2" = 0,0,0,0 ] || export SHOAL_PRETEND_HOSTS=$2
         SHOAL_MODULE_PATH=$PWD/build/dev/lib SHOAL_TEST_LAUNCHED_SECONDS=21600 \
             bash tests/fixtures/launched.sh "$1" "$3" "$program"
         return
@@ -83,7 +83,7 @@ sweep_row() {
     if [ "$2" = 0,0,0,0 ]; then
         export SHOAL_TRANSPORT=socket
     else
-        export SHOAL_TEST_HOSTS=$2
+        export SHOAL_PRETEND_HOSTS=$2
     fi
     SHOAL_TRANSPORT_SOCKET_ADDRESS=127.0.0.1 SHOAL_MODULE_PATH=$PWD/build/dev/lib SHOAL_LOG=debug \
         "$program" "ranks_$3/processes" >"$log" 2>&1 || status=$?

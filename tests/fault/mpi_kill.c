@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One rank of an mpirun, on hosts that SHOAL_TEST_HOSTS names, with two_level over mpi: tests/procs/mpi/deaths_test.sh runs it.
+ * One rank of an mpirun, on hosts that SHOAL_PRETEND_HOSTS names, with two_level over mpi: tests/procs/mpi/deaths_test.sh runs it.
  *
  *     mpi_kill FOLDER VICTIM NUMBER
  *

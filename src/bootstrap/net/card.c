@@ -27,11 +27,7 @@
  */
 static shoal_status read_boot_id(char *text, size_t bytes)
 {
-    const char *test_text = getenv("SHOAL_TEST_BOOT_ID");
-    (void)snprintf(text, bytes, "%s", test_text ? test_text : "");
-    if (test_text) {
-        return SHOAL_OK;
-    }
+    text[0] = '\0';
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
         return error_set(SHOAL_ERR_SYSTEM, "start-up: opening /proc/sys/kernel/random/boot_id: %s",
@@ -47,33 +43,58 @@ static shoal_status read_boot_id(char *text, size_t bytes)
     return SHOAL_OK;
 }
 
-/* The rank's name of a host in SHOAL_TEST_HOSTS; NULL: there is none. */
-static const char *find_test_host(int rank, size_t *length_out)
-{
-    const char *host = getenv("SHOAL_TEST_HOSTS");
-    for (int i = 0; host && i < rank; i++) {
-        host = strchr(host, ',');
-        host = host ? host + 1 : NULL;
-    }
-    *length_out = host ? strcspn(host, ",") : 0;
-    return host;
-}
-
 bool card_is_tcp_test(void)
 {
+#ifdef SHOAL_FAIL_POINTS
     const char *value = getenv("SHOAL_TEST_TCP");
     return value && strcmp(value, "1") == 0;
+#else
+    return false;
+#endif
 }
 
-static void identify_host(struct card *card)
+/* Name number `rank` of the list, and its length, 0 if there is none. */
+static const char *find_host(const char *list, int rank, size_t *length_out)
+{
+    for (int i = 0; list && i < rank; i++) {
+        list = strchr(list, ',');
+        list = list ? list + 1 : NULL;
+    }
+    *length_out = list ? strcspn(list, ",") : 0;
+    return list;
+}
+
+/* Ranks that pretend to be on several hosts do so all, by one list: card_check compares it. */
+static shoal_status pretend_host(struct card *card)
+{
+    const char *list = getenv("SHOAL_PRETEND_HOSTS");
+    if (!list || list[0] == '\0') {
+        return SHOAL_OK;
+    }
+    size_t length = 0;
+    for (int rank = 0; rank < card->n_ranks; rank++) {
+        (void)find_host(list, rank, &length);
+        if (length == 0) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "SHOAL_PRETEND_HOSTS is \"%.80s\", which has no name for rank %d of %d", list,
+                             rank, card->n_ranks);
+        }
+    }
+    const char *host = find_host(list, card->rank, &length);
+    card->host = hash_bytes(card->claim, host, length);
+    card->pretended = hash_bytes(1, list, strlen(list));
+    return SHOAL_OK;
+}
+
+static shoal_status identify_host(struct card *card)
 {
     card->claim = hash_bytes(card->namespace_number, card->boot_id, strlen(card->boot_id));
-    size_t length = 0;
-    const char *test_host = find_test_host(card->rank, &length);
-    card->host = test_host ? hash_bytes(card->claim, test_host, length) : card->claim;
+    card->host = card->claim;
+    TRY(pretend_host(card));
     if (card_is_tcp_test()) {
         card->claim = card->host;
     }
+    return SHOAL_OK;
 }
 
 shoal_status card_create(int rank, int n_ranks, const char *transport, struct card *card_out)
@@ -88,10 +109,10 @@ shoal_status card_create(int rank, int n_ranks, const char *transport, struct ca
     card.pid = (int32_t)getpid();
     TRY(read_boot_id(card.boot_id, sizeof card.boot_id));
     struct stat stat_of_namespace;
-    if (!getenv("SHOAL_TEST_BOOT_ID") && stat("/proc/self/ns/net", &stat_of_namespace) == 0) {
+    if (stat("/proc/self/ns/net", &stat_of_namespace) == 0) {
         card.namespace_number = stat_of_namespace.st_ino;
     }
-    identify_host(&card);
+    TRY(identify_host(&card));
     (void)snprintf(card.transport, sizeof card.transport, "%s", transport);
     if (!os_random(card.token, sizeof card.token)) {
         return error_set(SHOAL_ERR_SYSTEM, "start-up: no random numbers for the token: %s", strerror(errno));
@@ -156,6 +177,11 @@ shoal_status card_check_kind(const struct card *card, const struct card *mine)
     if (card->rank < 0 || card->rank >= card->n_ranks) {
         return error_set(SHOAL_ERR_INVALID, "start-up: a process has rank %d, but there are %d ranks",
                          card->rank, card->n_ranks);
+    }
+    if (card->pretended != mine->pretended) {
+        return error_set(SHOAL_ERR_MISMATCH,
+                         "start-up: SHOAL_PRETEND_HOSTS is not the same on rank %d (process %d) and rank %d",
+                         card->rank, card->pid, mine->rank);
     }
     if (card->heartbeat_ms != mine->heartbeat_ms && card->heartbeat_ms != 0 && mine->heartbeat_ms != 0) {
         return error_set(SHOAL_ERR_MISMATCH, "start-up: SHOAL_HEARTBEAT is %g on rank %d, and %g on rank %d",

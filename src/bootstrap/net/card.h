@@ -31,6 +31,7 @@ struct card {
     uint64_t
         claim;     /* stands for both: what a rank believes of its host, until it has met another one there */
     uint64_t host; /* ranks with one number can share memory; a claim too, until the meeting has ended */
+    uint64_t pretended; /* stands for SHOAL_PRETEND_HOSTS, which is the same on all ranks; 0: it is not set */
     char boot_id[40];
     struct address address; /* of its server on the network; unknown: it is reached on its host only */
     int32_t leader; /* after the meeting: the first rank of its host, which made the page of the host */
@@ -61,9 +62,9 @@ struct card_leader {
 
 /*
  * Makes a card for this process, with a token that nobody else has. `transport` is the one that was asked for ("":
- * none), which must be the same on all ranks. For tests: SHOAL_TEST_HOSTS ("0,0,1", a name per rank) makes ranks seem
- * to be on several hosts; with SHOAL_TEST_TCP=1 they also connect as if they were; SHOAL_TEST_BOOT_ID replaces the boot
- * id by which a rank recognizes its host.
+ * none), which must be the same on all ranks. With SHOAL_PRETEND_HOSTS ("a,a,b", a name per rank) ranks of one machine
+ * take themselves to be on several hosts; SHOAL_ERR_INVALID: a rank has no name there. They still meet on that machine,
+ * except with SHOAL_TEST_TCP=1, which builds for tests read.
  */
 shoal_status card_create(int rank, int n_ranks, const char *transport, struct card *card_out);
 
@@ -71,7 +72,7 @@ shoal_status card_create(int rank, int n_ranks, const char *transport, struct ca
 void card_server_name(const struct card *card, char name[SOCKET_NAME_BYTES]);
 void card_token_name(const uint64_t token[2], char name[SOCKET_NAME_BYTES]);
 
-/* Whether SHOAL_TEST_TCP is set. */
+/* Whether SHOAL_TEST_TCP is set; false in builds that are not for tests. */
 bool card_is_tcp_test(void);
 
 /* After the meeting: whether the ranks of the world are on several hosts. */

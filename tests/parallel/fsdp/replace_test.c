@@ -548,7 +548,7 @@ TEST_RANKS(what_a_report_says, 2)
     REQUIRE(trainer_open(&trainer, false));
     shoal_fsdp_memory_report report = memory_of(&trainer);
     /* On two hosts, parallel/fsdp/replace/hosts, each rank has windows of its own. */
-    size_t n_local = getenv("SHOAL_TEST_HOSTS") ? 1 : 2;
+    size_t n_local = getenv("SHOAL_PRETEND_HOSTS") ? 1 : 2;
     CHECK_INT(report.n_ranks, 2);
     CHECK_INT(report.rank.shards, N_UNITS * (2048 + 8));
     CHECK_INT(report.rank.total, report.rank.shards);

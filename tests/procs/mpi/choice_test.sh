@@ -13,7 +13,7 @@ differs() {
     mkdir -p "$scratch/modules"
     cp "$library_folder/libshoal_transport_socket.so" "$scratch/modules"
     # shellcheck disable=SC2016 # the ranks' shells expand it
-    SHOAL_TEST_TCP=1 SHOAL_TEST_HOSTS=0,0,1 survives 3 bash -c '
+    SHOAL_TEST_TCP=1 SHOAL_PRETEND_HOSTS=0,0,1 survives 3 bash -c '
         if [[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} == 2 ]]; then SHOAL_MODULE_PATH=$1/modules; fi
         exec "$2" "$1" -1 1' - "$scratch" "$kill_program"
     for rank in 0 1 2; do
@@ -72,11 +72,11 @@ other=openmpi
 runs fail env SHOAL_MPI="$other" "$program" multiple
 says 1 "SHOAL_MPI is $other, but the process has loaded"
 # Several hosts under mpirun: nobody asks for MPI, and it is taken.
-runs ok env SHOAL_TEST_HOSTS=0,1,2 SHOAL_LOG=info "${mpirun[@]}" -n 3 "$example"
+runs ok env SHOAL_PRETEND_HOSTS=0,1,2 SHOAL_LOG=info "${mpirun[@]}" -n 3 "$example"
 says 3 "transport mpi_$flavour loaded"
 says 3 ": sums 3 3 5"
 # The launcher says that there are several hosts: the ranks meet through MPI.
-runs ok env SHOAL_TEST_HOSTS=0,1 "${mpirun[@]}" -n 2 env OMPI_COMM_WORLD_LOCAL_SIZE=1 MPI_LOCALNRANKS=1 "$example"
+runs ok env SHOAL_PRETEND_HOSTS=0,1 "${mpirun[@]}" -n 2 env OMPI_COMM_WORLD_LOCAL_SIZE=1 MPI_LOCALNRANKS=1 "$example"
 says 2 ": sums 2 1 1"
 
 echo "none"

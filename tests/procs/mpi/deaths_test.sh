@@ -25,7 +25,7 @@ deaths() {
 dies_between() {
     local hosts=$1 victim=$2 rank
     echo "$flavour: rank $2 of hosts $1 dies at fail point $3"
-    SHOAL_TEST_HOSTS=$hosts survives 4 env SHOAL_LOG=info "$kill_program" "$scratch" "$victim" "$3"
+    SHOAL_PRETEND_HOSTS=$hosts survives 4 env SHOAL_LOG=info "$kill_program" "$scratch" "$victim" "$3"
     for rank in 0 1 2 3; do
         cp "$scratch/rank.$rank" "$scratch/out"
         says 1 "groups on several of them use two_level over mpi"
@@ -45,7 +45,7 @@ dies_between() {
 dies_late() {
     local rank
     echo "$flavour: rank 2 of hosts $1 dies after it has closed its world"
-    SHOAL_TEST_HOSTS=$1 survives 3 env SHOAL_LOG=warn "$program" dies_late
+    SHOAL_PRETEND_HOSTS=$1 survives 3 env SHOAL_LOG=warn "$program" dies_late
     for rank in 0 1; do
         cp "$scratch/rank.$rank" "$scratch/out"
         says 1 "rank $rank: ok"
@@ -60,7 +60,7 @@ dies_late() {
 dies_at_start() {
     local rank
     echo "$flavour: rank 2 dies before it begins MPI"
-    SHOAL_TEST_HOSTS=0,0,1 survives 3 "$kill_program" "$scratch" 2 0
+    SHOAL_PRETEND_HOSTS=0,0,1 survives 3 "$kill_program" "$scratch" 2 0
     for rank in 0 1; do
         cp "$scratch/rank.$rank" "$scratch/out"
         says 1 "open: SHOAL_ERR_PEER: transport mpi: start-up: rank 2 (process "

@@ -54,7 +54,7 @@ forks() {
     local mode
     for mode in forks forks_own; do
         echo "$flavour $mode"
-        runs ok env SHOAL_TEST_HOSTS=0,1,2 "${mpirun[@]}" -n 3 "$program" "$mode"
+        runs ok env SHOAL_PRETEND_HOSTS=0,1,2 "${mpirun[@]}" -n 3 "$program" "$mode"
         says 3 "was forked from one that uses MPI"
         says 3 ": ok"
     done

@@ -12,7 +12,7 @@ leaves() {
     echo "$flavour: rank 1 does not go on at fail point $2 of an $3: $how"
     [[ $how == fail ]] && status=SYSTEM
     # A rank that has not given MPI up waits at its exit for those that have.
-    SHOAL_TEST_HOSTS=0,1,2 survives 3 env SHOAL_TRANSPORT_MPI_FINALIZE_SECONDS=0 SHOAL_LOG=warn \
+    SHOAL_PRETEND_HOSTS=0,1,2 survives 3 env SHOAL_TRANSPORT_MPI_FINALIZE_SECONDS=0 SHOAL_LOG=warn \
         "$stop_program" "$scratch" 1 "$2" "$how" "$3"
     for rank in 0 1 2; do
         cp "$scratch/rank.$rank" "$scratch/out"

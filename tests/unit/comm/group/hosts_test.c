@@ -14,7 +14,7 @@
 __attribute__((constructor)) static void set_environment(void)
 {
     (void)setenv("SHOAL_MODULE_PATH", TEST_SOCKET_MODULE, 1);
-    (void)setenv("SHOAL_TEST_HOSTS", "here,here,there", 1);
+    (void)setenv("SHOAL_PRETEND_HOSTS", "here,here,there", 1);
     (void)setenv("SHOAL_TRANSPORT_SOCKET_ADDRESS", "127.0.0.1", 1);
     (void)unsetenv("SHOAL_TRANSPORT");
 }

@@ -3,7 +3,7 @@
  * Bytes between hosts, counted where they are sent, against the least that there can be: partials once for each change of
  * the host along the order of the fold, in the type in which they are folded; results once for each host that needs them. Where
  * it is less that all ranks send what they have to whoever folds it, that is the least.
- * Placements come from SHOAL_TEST_HOSTS.
+ * Placements come from SHOAL_PRETEND_HOSTS.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ enum {
 __attribute__((constructor)) static void set_environment(void)
 {
     (void)setenv("SHOAL_MODULE_PATH", TEST_SOCKET_MODULE, 1);
-    (void)setenv("SHOAL_TEST_HOSTS", "0,0,1,1,2", 0);
+    (void)setenv("SHOAL_PRETEND_HOSTS", "0,0,1,1,2", 0);
     (void)setenv("SHOAL_TRANSPORT_SOCKET_ADDRESS", "127.0.0.1", 1);
     (void)unsetenv("SHOAL_TRANSPORT");
 }

@@ -17,7 +17,7 @@
 __attribute__((constructor)) static void set_environment(void)
 {
     (void)setenv("SHOAL_MODULE_PATH", TEST_MODULES, 1);
-    (void)setenv("SHOAL_TEST_HOSTS", "0,0,1", 1);
+    (void)setenv("SHOAL_PRETEND_HOSTS", "0,0,1", 1);
 }
 
 static shoal_status open_with(struct rank *self, int round, const char *transport, shoal_world **world_out)

@@ -29,13 +29,13 @@ __attribute__((constructor)) static void set_environment(void)
     char heartbeat[32];
     (void)snprintf(heartbeat, sizeof heartbeat, "%g", 2 * test_time_scale());
     (void)setenv("SHOAL_MODULE_PATH", TEST_SOCKET_MODULE, 1);
-    (void)setenv("SHOAL_TEST_HOSTS", "a,b,a,c", 1);
+    (void)setenv("SHOAL_PRETEND_HOSTS", "a,b,a,c", 1);
     (void)setenv("SHOAL_TEST_TCP", "1", 1);
     (void)setenv("SHOAL_HEARTBEAT", heartbeat, 1);
     (void)unsetenv("SHOAL_TRANSPORT");
 }
 
-/* Whether SHOAL_TEST_HOSTS puts two ranks on one host. */
+/* Whether SHOAL_PRETEND_HOSTS puts two ranks on one host. */
 static bool is_near(int a, int b)
 {
     return a == b || (a % 2 == 0 && b % 2 == 0);
@@ -278,7 +278,7 @@ TEST_PROCESSES(ranks_meet_at_a_name, 3)
 TEST_PROCESSES(one_host_at_an_address_needs_no_network, 3)
 {
     (void)unsetenv("SHOAL_TEST_TCP");
-    (void)unsetenv("SHOAL_TEST_HOSTS");
+    (void)unsetenv("SHOAL_PRETEND_HOSTS");
     set_place(self->rank, self->n_ranks, "a secret");
     shoal_world *world = NULL;
     REQUIRE_OK(open_by_environment(20, &world));
