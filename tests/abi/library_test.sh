@@ -26,6 +26,12 @@ if ! nm -D --defined-only "$lib/libshoal.so" | grep ' shoal_version@@SHOAL_0\.1$
     fail "shoal_version is not exported under the version SHOAL_0.1"
 fi
 
+# The tool has libshoal inside and exports its functions, to modules. Others, such as a malloc, would take the place of
+# those that libraries call.
+interposed=$(nm -D --defined-only "$SHOAL_TEST_RELEASE_DIR/bin/shoal" |
+    awk '$2 ~ /[TWi]/ && $3 !~ /^(shoal_.*|_start|_init|_fini|data_start)$/ { print $3 }')
+[[ -z $interposed ]] || fail "the tool exports ${interposed//$'\n'/ }"
+
 strip -o "$scratch/stripped.so" "$lib/libshoal.so"
 bytes=$(stat -c %s "$scratch/stripped.so")
 echo "libshoal.so stripped: $bytes bytes"

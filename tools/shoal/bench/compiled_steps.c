@@ -7,7 +7,6 @@
 #include "bench/compiled.h"
 #include "bench/ranks.h"
 #include "common/count_heap.h"
-#include "common/count_malloc.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -154,20 +153,18 @@ static bool measure(struct rounds *rounds, enum bench_compiled_kind kind, int ro
     if (!measure_page_meet(rounds->page, rounds->rank)) {
         return false;
     }
-    uint64_t n_heap_calls = count_heap_calls();
-    count_malloc_begin();
+    uint64_t n_calls_before = count_heap_calls();
     int64_t begin_ns = clock_now_ns();
     shoal_status status = bench_compiled_step(&rounds->nets[kind], rounds->inputs, &rounds->losses[kind]);
     int64_t time_ns = clock_now_ns() - begin_ns;
-    uint64_t n_calls = count_malloc_end();
+    uint64_t n_calls = count_heap_calls() - n_calls_before;
     if (round >= 0) {
         size_t at = (size_t)kind * (size_t)rounds->bench->n_rounds + (size_t)round;
         measure_page_times(rounds->page, rounds->rank)[at] = time_ns;
         add_usage(rounds, kind, &before);
     }
     if (round >= 0 && kind == BENCH_COMPILED_PASSES) {
-        rounds->bench->found->ranks[rounds->rank].n_allocations +=
-            count_malloc_works() ? n_calls : count_heap_calls() - n_heap_calls;
+        rounds->bench->found->ranks[rounds->rank].n_allocations += n_calls;
     }
     return check(rounds, status, "a step");
 }
