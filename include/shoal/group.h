@@ -421,9 +421,9 @@ typedef struct shoal_collective {
        failed, as with the group's own timeout. A call that is queued behind others is not checked before they have
        ended. */
     double timeout_s;
-    /* For shoal_group_collective_start only. Called with `context` when the call has ended (on_done) and when its buffers may be
-       reused (release): exactly once each, also if the work was freed, the group aborted or the world closed. If
-       shoal_group_collective_start fails, nothing was started and neither is called. See shoal/work.h. */
+    /* For shoal_group_collective_start only. Called with `context` when the call has ended (on_done) and when its
+       buffers may be reused (release): exactly once each, also if the work was freed, the group aborted or the world
+       closed. If shoal_group_collective_start fails, nothing was started and neither is called. See shoal/work.h. */
     shoal_done_function on_done;
     shoal_release_function release;
     void *context;

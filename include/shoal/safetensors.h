@@ -171,8 +171,8 @@ shoal_safetensors_layout_add_metadata(shoal_safetensors_layout *layout, const ch
  */
 typedef struct shoal_safetensors_writer shoal_safetensors_writer;
 
-/* Creates a file of this layout. Nothing can be added to the layout from then on. SHOAL_ERR_INVALID: the header has more
-   than the 100,000,000 bytes that the format allows. */
+/* Creates a file of this layout. Nothing can be added to the layout from then on. SHOAL_ERR_INVALID: the header has
+   more than the 100,000,000 bytes that the format allows. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_writer_create(
     const char *path, shoal_safetensors_layout *layout, SHOAL_GIVES shoal_safetensors_writer **writer_out);
 
