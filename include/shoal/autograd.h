@@ -145,11 +145,11 @@ SHOAL_API bool shoal_in_backward(void);
 typedef shoal_status (*shoal_identity_hook)(void *context, shoal_tensor **gradients, size_t n_gradients);
 
 /*
- * Gives outputs[i] with the value of inputs[i], and records all of them as one operation, so that `hook` (NULL: none)
- * sees their gradients together. The hook does not run in a backward pass that reaches none of the outputs. Inputs
- * that are NULL or require no gradient are handed through, and so are all inputs while gradients are off. Other outputs
- * are views of their inputs. Both lists have n_inputs entries, and may be the same list. Needs an open scope, which
- * owns these views.
+ * Gives outputs[i] with the value of inputs[i], and records all of them as one operation, so that `hook` (which may be
+ * NULL) sees their gradients together. The hook does not run in a backward pass that reaches none of the outputs.
+ * Inputs that are NULL or require no gradient are handed through, and so are all inputs while gradients are off. Other
+ * outputs are views of their inputs. Both lists have n_inputs entries, and may be the same list. Needs an open scope,
+ * which owns these views.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_identity(shoal_tensor *const *inputs, size_t n_inputs,
                                                        shoal_identity_hook hook, void *context,

@@ -93,23 +93,23 @@ typedef struct shoal_checkpoint_options {
     shoal_checkpoint_format format;
     /* An existing checkpoint of that step is replaced; otherwise it is SHOAL_ERR_STATE. */
     bool replaces;
-    /* How many checkpoints stay: this one, and the newest of earlier steps. Older ones are removed. 0: all stay.
+    /* How many checkpoints stay: this one, and the newest of earlier steps. Older ones are removed. With 0 all stay.
        Checkpoints of later steps always stay. A damaged one (its index cannot be read, or files are missing or have
        another size) does not count; it stays until there are enough newer ones. Neither does a step that is a symbolic
        link. Links are never followed when a checkpoint is removed: the link goes, what it points to stays. The same
        holds for `replaces`. */
     int keep;
-    size_t max_file_bytes; /* WHOLE: the most data in one file; 0: 5 * 10^9. A tensor is never cut */
+    size_t max_file_bytes; /* WHOLE: the most data in one file; 0 means 5 * 10^9. A tensor is never cut */
     shoal_checkpoint_progress progress; /* zeros: not said */
-    /* Of save_start: SHOAL_ERR_STATE while another save of this group runs in the background; false: it waits for that
-       one. */
+    /* Of save_start: SHOAL_ERR_STATE while another save of this group runs in the background. If false, save_start
+       waits for that one. */
     bool fails_if_busy;
 } shoal_checkpoint_options;
 #define SHOAL_CHECKPOINT_OPTIONS_INIT SHOAL_SIZED(shoal_checkpoint_options)
 
 /* Saves all items as the checkpoint DIRECTORY/step-NNNNNNNNN, and makes directories as needed. Collective. It is on
-   the disk when the call returns. options may be NULL: step 0. SHOAL_ERR_STATE: the checkpoint exists and `replaces`
-   is not set, or another save to the directory is under way. */
+   the disk when the call returns. options may be NULL, which means step 0. SHOAL_ERR_STATE: the checkpoint exists and
+   `replaces` is not set, or another save to the directory is under way. */
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
 shoal_checkpoint_save(shoal_group *group, const char *directory, const shoal_items *items,
                       const shoal_checkpoint_options *options);
@@ -142,16 +142,16 @@ shoal_checkpoint_save_wait(SHOAL_TAKES shoal_checkpoint_saving *saving);
 
 typedef struct shoal_checkpoint_load_options {
     size_t struct_size; /* sizeof(shoal_checkpoint_load_options) */
-    bool has_step;      /* load the checkpoint of `step`; false: the newest, which has the highest step */
+    bool has_step;      /* load the checkpoint of `step`; if false, the newest, which has the highest step */
     int64_t step;
-    /* Items that the checkpoint does not have keep their values; false: SHOAL_ERR_INVALID. */
+    /* Items that the checkpoint does not have keep their values; if false, they are SHOAL_ERR_INVALID. */
     bool allows_missing;
-    /* Tensors that the list does not have are passed over; false: SHOAL_ERR_INVALID. */
+    /* Tensors that the list does not have are passed over; if false, they are SHOAL_ERR_INVALID. */
     bool allows_unexpected;
-    /* Another floating dtype is converted, each element rounded once; false: SHOAL_ERR_INVALID. */
+    /* Another floating dtype is converted, each element rounded once; if false, it is SHOAL_ERR_INVALID. */
     bool casts;
     bool skips_sums; /* checksums are not checked */
-    /* Load only this section, which the list has; NULL: all, and numbers and strings. */
+    /* Load only this section, which the list has; NULL means all sections, and numbers and strings. */
     const char *section;
     /* What the program will do; `sample` is ignored. If its number of samples in a step differs from the checkpoint's,
        that is SHOAL_ERR_INVALID, unless allows_other_batch is set. */
@@ -170,7 +170,7 @@ typedef struct shoal_checkpoint_load_options {
 /* What was loaded, or is there. */
 typedef struct shoal_checkpoint_info {
     size_t struct_size; /* sizeof(shoal_checkpoint_info), set by the caller */
-    int64_t step;       /* -1: there is none */
+    int64_t step;       /* -1 if there is no checkpoint */
     shoal_checkpoint_format format;
     shoal_checkpoint_progress progress; /* zeros: not said */
     size_t n_missing;                   /* items that kept their values */

@@ -86,7 +86,7 @@ SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_reduce_scatter_tensor(shoal_tenso
                                                                      shoal_reduce_op reduce,
                                                                      int64_t scatter_dim, shoal_group *group);
 /* Reduces and scatters each tensor of the list, with one synchronization for all. scatter_dims has one entry for each
-   tensor; NULL: dimension 0 for all. */
+   tensor; NULL means dimension 0 for all. */
 SHOAL_API SHOAL_COLLECTIVE shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced(
     shoal_tensor *const *tensors, size_t n_tensors, shoal_reduce_op reduce, const int64_t *scatter_dims,
     shoal_group *group);

@@ -44,19 +44,20 @@ SHOAL_BEGIN_DECLS
 
 typedef struct shoal_pass_options {
     size_t struct_size; /* sizeof(shoal_pass_options) */
-    /* Gradients of DDP are fused into buckets of this many MiB, the first into one of 1 MiB. Below 0: after the first
-       bucket each gradient alone. 0: 25; for shoal_compile a sixteenth of all gradients, but at least 1 and at most
-       25. */
+    /* Gradients of DDP are fused into buckets of this many MiB, the first into one of 1 MiB. If it is below 0, after
+       the first bucket each gradient has a bucket of its own. 0 means 25; for shoal_compile a sixteenth of all
+       gradients, but at least 1 and at most 25. */
     double bucket_size_mb;
-    /* Names of passes that are skipped, separated by commas. NULL: none. */
+    /* Names of passes that are skipped, separated by commas. NULL skips none. */
     const char *disabled;
-    /* Each pass that changed something draws its graph, for Graphviz, into files whose paths begin so. NULL: no
+    /* Each pass that changed something draws its graph, for Graphviz, into files whose paths begin so. NULL means no
        files. */
     const char *dot_prefix;
-    /* The passes that fuse_ddp_communication runs, separated by commas. NULL: fuse_ddp_with_concat_op,
+    /* The passes that fuse_ddp_communication runs, separated by commas. NULL means fuse_ddp_with_concat_op,
        schedule_comm_wait. */
     const char *ddp_passes;
-    /* The most MiB of a bucket of the passes bucket_*: before a bucket grows beyond it, a new one begins. 0: 2000. */
+    /* The most MiB of a bucket of the passes bucket_*: before a bucket grows beyond it, a new one begins. 0 means
+       2000. */
     double comm_bucket_mb;
 } shoal_pass_options;
 #define SHOAL_PASS_OPTIONS_INIT SHOAL_SIZED(shoal_pass_options)
@@ -93,7 +94,7 @@ typedef shoal_status (*shoal_pass_function)(shoal_graph *graph, const shoal_pass
 typedef struct shoal_pass_definition {
     size_t struct_size; /* sizeof(shoal_pass_definition) */
     const char *name;   /* a letter, then letters, digits and '_'; not taken yet */
-    const char *doc;    /* one sentence; NULL: "" */
+    const char *doc;    /* one sentence; NULL means "" */
     shoal_pass_function run;
     void *context;
 } shoal_pass_definition;
@@ -136,9 +137,9 @@ SHOAL_API void shoal_comm_block_free(SHOAL_TAKES shoal_comm_block *block);
 /* Tells whether a block is wanted. It must not change the graph. */
 typedef bool (*shoal_comm_block_filter)(void *context, const shoal_comm_block *block);
 
-/* Lists all blocks of a graph, in program order of their starts, whose start calls one of `ops` (NULL: any op that
-   starts communication) and that `filter` accepts (NULL: all). Starts that shoal_comm_block_get refuses are left out.
-   The list is valid until the graph changes; shoal_comm_blocks_free frees it. */
+/* Lists all blocks of a graph, in program order of their starts, whose start calls one of `ops` (if that is NULL, any
+   op that starts communication) and that `filter` accepts (if it is NULL, all). Starts that shoal_comm_block_get
+   refuses are left out. The list is valid until the graph changes; shoal_comm_blocks_free frees it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_blocks_get(const shoal_graph *graph,
                                                               const shoal_op *const *ops, size_t n_ops,
                                                               shoal_comm_block_filter filter, void *context,
@@ -230,28 +231,28 @@ SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
 shoal_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs, size_t n_inputs,
               size_t n_outputs, SHOAL_GIVES shoal_graph **graph_out);
 
-/* Returns the tensor that placeholder number `index` of a captured graph stands for. Borrowed. NULL: it is an input of
-   the step, or the graph was not captured. */
+/* Returns the tensor that placeholder number `index` of a captured graph stands for. Borrowed. It is NULL if the
+   placeholder is an input of the step, or the graph was not captured. */
 SHOAL_API shoal_tensor *shoal_graph_bound_input(const shoal_graph *graph, size_t index);
-/* Returns the leaf whose gradient output number `index` of a captured graph is. Borrowed. NULL: the step gave that
-   output, or the leaf is an input of a compiled step, or the graph was not captured. */
+/* Returns the leaf whose gradient output number `index` of a captured graph is. Borrowed. It is NULL if the step gave
+   that output, or the leaf is an input of a compiled step, or the graph was not captured. */
 SHOAL_API shoal_tensor *shoal_graph_bound_leaf(const shoal_graph *graph, size_t index);
 
 /* Plans -------------------------------------------------------------------------------------------------- */
 
 typedef struct shoal_compile_options {
     size_t struct_size; /* sizeof(shoal_compile_options) */
-    /* The passes to run, separated by commas. NULL: shoal_default_passes; "": none. */
+    /* The passes to run, separated by commas. NULL means shoal_default_passes, and "" means none. */
     const char *passes;
-    const shoal_pass_options *pass_options; /* NULL: their defaults */
-    /* All-reduces with SHOAL_SUM of at most one_shot_max_bytes (0: 131072) that can be made in comm memory are made by
-       one blocking call. */
+    const shoal_pass_options *pass_options; /* NULL means their defaults */
+    /* All-reduces with SHOAL_SUM of at most one_shot_max_bytes (0 means 131072) that can be made in comm memory are
+       made by one blocking call. */
     bool one_shot;
     size_t one_shot_max_bytes;
     bool no_reuse;        /* buffers do not share memory */
     bool no_comm_buffers; /* collectives work on ordinary memory, and gathers use no windows */
-    /* The most memory that the plan may take: pool, outputs, comm memory and windows together (shoal_plan_stats). 0:
-       what is free on this machine and in its control group. */
+    /* The most memory that the plan may take: pool, outputs, comm memory and windows together (shoal_plan_stats). 0
+       means what is free on this machine and in its control group. */
     size_t max_bytes;
 } shoal_compile_options;
 #define SHOAL_COMPILE_OPTIONS_INIT SHOAL_SIZED(shoal_compile_options)

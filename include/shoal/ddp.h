@@ -73,21 +73,22 @@ SHOAL_BEGIN_DECLS
 typedef struct shoal_ddp_options {
     size_t struct_size; /* sizeof(shoal_ddp_options) */
     shoal_group *group;
-    /* A bucket is closed when it holds so many bytes. The first one of each dtype is small, so that it can leave
-       early. 0: 1 MiB, and 25 MiB for the others. */
+    /* A bucket is closed when it holds so many bytes. The first one of each dtype is small, so that it can leave early.
+       0 means 1 MiB for the first, and 25 MiB for the others. */
     size_t first_bucket_bytes;
     size_t bucket_bytes;
-    /* By what summed gradients are divided; 0: the number of ranks. 1 gives sums. A factor that is neither 0, 1 nor the
-       number of ranks is applied before gradients are added, as a product with 1 / factor. */
+    /* By what summed gradients are divided; 0 means the number of ranks. 1 gives sums. A factor that is neither 0, 1
+       nor the number of ranks is applied before gradients are added, as a product with 1 / factor. */
     double divide_factor;
-    /* True: a parameter that gets no gradient in a backward pass counts as zeros; one that gets none on any rank is
-       left alone. False: the end of such a backward pass is SHOAL_ERR_STATE on all ranks, and names the parameter. */
+    /* If true, a parameter that gets no gradient in a backward pass counts as zeros; one that gets none on any rank is
+       left alone. If false, the end of such a backward pass is SHOAL_ERR_STATE on all ranks, and names the
+       parameter. */
     bool reduce_unused;
-    bool keeps_parameters; /* false: shoal_ddp copies parameters and buffers from the group's first rank */
+    bool keeps_parameters; /* if false, shoal_ddp copies parameters and buffers from the group's first rank */
     shoal_tensor *const *ignored; /* parameters that are neither copied nor reduced */
     size_t n_ignored;
-    /* False: before every forward pass that records gradients while synchronization is on, buffers are copied from the
-       group's first rank. All ranks make these forward passes together. */
+    /* If false, before every forward pass that records gradients while synchronization is on, buffers are copied from
+       the group's first rank. All ranks make these forward passes together. */
     bool keeps_buffers;
 } shoal_ddp_options;
 #define SHOAL_DDP_OPTIONS_INIT SHOAL_SIZED(shoal_ddp_options)

@@ -96,18 +96,18 @@ typedef struct shoal_fsdp_options {
     size_t struct_size; /* sizeof(shoal_fsdp_options) */
     /* All zeros, as SHOAL_FSDP_OPTIONS_INIT sets them, are the defaults. Ranks compare options at the first forward
        pass. */
-    shoal_dtype param_dtype;  /* of whole parameters and their gradients; 0: as parameters are stored */
-    shoal_dtype reduce_dtype; /* in which gradients are summed; 0: the dtype of whole parameters */
+    shoal_dtype param_dtype;  /* of whole parameters and their gradients; 0 means that of stored parameters */
+    shoal_dtype reduce_dtype; /* in which gradients are summed; 0 means the dtype of whole parameters */
     shoal_reshard reshard;    /* of all units; shoal_fsdp_set_reshard changes it for some */
     int reshard_ranks;        /* with SHOAL_RESHARD_PARTLY: from 1 up; divides the number of shards */
-    /* How many units are gathered ahead in the forward pass, in the order of the forward pass before; 0: 1; -1:
-       none. */
+    /* How many units are gathered ahead in the forward pass, in the order of the forward pass before. 0 means 1, and -1
+       means none. */
     int forward_prefetch;
-    /* By what summed gradients are divided (shoal_fsdp_set_divide_factor); 0: the number of ranks. */
+    /* By what summed gradients are divided (shoal_fsdp_set_divide_factor); 0 means the number of ranks. */
     double divide_factor;
     bool force_sum;  /* gradients are summed, then divided (shoal_fsdp_set_force_sum) */
-    int max_reduces; /* gradients of how many units may be reduced at once; 0: 1 */
-    /* What is cut among the ranks, of all units; 0: parameters, gradients and state. */
+    int max_reduces; /* gradients of how many units may be reduced at once; 0 means 1 */
+    /* What is cut among the ranks, of all units; 0 means parameters, gradients and state. */
     shoal_sharded sharded;
 } shoal_fsdp_options;
 #define SHOAL_FSDP_OPTIONS_INIT SHOAL_SIZED(shoal_fsdp_options)
@@ -148,8 +148,8 @@ SHOAL_API void shoal_fsdp_free(SHOAL_TAKES shoal_fsdp *fsdp);
 
 /*
  * Adds a parameter to `unit`. Units are numbered 0, 1, 2, ... without gaps. Call it before the first forward pass, on
- * all ranks alike. `full` is the whole parameter, contiguous, of which this rank copies its part; NULL: zeros. There
- * must be at least one dimension; the first is cut, and need not be a multiple of the number of shards. `name` is
+ * all ranks alike. `full` is the whole parameter, contiguous, of which this rank copies its part; NULL means zeros.
+ * There must be at least one dimension; the first is cut, and need not be a multiple of the number of shards. `name` is
  * copied; it is used in error texts, by shoal_fsdp_find_param and in checkpoints. *id_out is the number of the
  * parameter: 0, 1, 2, ... in the order of adding; id_out may be NULL. A parameter of a dtype that is not floating gets
  * no gradient.

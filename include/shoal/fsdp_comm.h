@@ -44,8 +44,8 @@ typedef struct shoal_reduced_gradients {
     void *data;            /* the hook may change it in place */
     size_t count;          /* elements, gaps included */
     shoal_dtype dtype;     /* the dtype in which gradients are reduced */
-    shoal_group *shards;   /* over which they were reduced; NULL: there is one shard */
-    shoal_group *replicas; /* over which they were reduced, too; NULL: there is one replica */
+    shoal_group *shards;   /* over which they were reduced; NULL if there is one shard */
+    shoal_group *replicas; /* over which they were reduced, too; NULL if there is one replica */
     const char *unit;      /* the name of the unit */
 } shoal_reduced_gradients;
 #define SHOAL_REDUCED_GRADIENTS_INIT SHOAL_SIZED(shoal_reduced_gradients)
@@ -70,8 +70,9 @@ typedef shoal_status (*shoal_all_reduce_hook)(void *context, const shoal_reduced
  *
  * `call` may wait for its result, or start an operation and put its work in *work_out, which is NULL before; the
  * library then waits for the work when it needs the result, and frees it. Memory comes from `allocate`, aligned as
- * malloc does it (NULL: no memory, SHOAL_ERR_NO_MEMORY), and goes back to `release` when the result has been copied or
- * the call has failed. Set both or neither (SHOAL_ERR_INVALID otherwise); if both are NULL, the library allocates.
+ * malloc does it (if it returns NULL, the call is SHOAL_ERR_NO_MEMORY), and goes back to `release` when the result has
+ * been copied or the call has failed. Set both or neither (SHOAL_ERR_INVALID otherwise); if both are NULL, the library
+ * allocates.
  */
 typedef void *(*shoal_custom_allocate)(void *context, size_t bytes);
 typedef void (*shoal_custom_release)(void *context, void *memory, size_t bytes);

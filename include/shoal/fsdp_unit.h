@@ -106,7 +106,7 @@ typedef enum shoal_reshard {
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reshard(shoal_fsdp_unit *unit, shoal_reshard reshard);
 /*
- * Sets whether whole parameters are given up after the backward pass. False: they stay, for further backward passes
+ * Sets whether whole parameters are given up after the backward pass. With false they stay, for further backward passes
  * with the same values, and the next forward pass gathers them only if a shard was written. Default: true, but false
  * where whole parameters stay (shoal_sharded); to set true is SHOAL_ERR_INVALID there. Between steps; with modules at
  * any time.
@@ -117,8 +117,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reshard_after_backward(sh
    them. Default: true. Between steps; with modules at any time. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_unshard_in_backward(shoal_fsdp_unit *unit, bool is_on);
 /*
- * Sets whether backward passes reduce gradients. False: they leave the gradients of whole parameters pending on each
- * rank, and the next backward passes add to them. The first backward pass with true reduces them, even in units
+ * Sets whether backward passes reduce gradients. With false they leave the gradients of whole parameters pending on
+ * each rank, and the next backward passes add to them. The first backward pass with true reduces them, even in units
  * that it does not reach. Use it to accumulate gradients over several backward passes. Gradients are summed: to
  * average k passes, divide the losses by k, or set the divide factor to k times the number of ranks. If reduce_dtype
  * differs from param_dtype, they are summed in reduce_dtype.
@@ -127,8 +127,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_unshard_in_backward(shoal
  * parameter while its gradient is pending is SHOAL_ERR_STATE in the next call of the module.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_sync(shoal_fsdp_unit *unit, bool is_on);
-/* Sets whether gradients are reduced over the replicas of a mesh, after they were reduced over the shards. False: each
-   replica keeps its own, pending, and adds the next ones; the first reduction with true takes them along. Call it
+/* Sets whether gradients are reduced over the replicas of a mesh, after they were reduced over the shards. With false
+   each replica keeps its own, pending, and adds the next ones; the first reduction with true takes them along. Call it
    after shoal_fsdp_set_sync, which sets it, too. Default: true. At any time. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp_unit *unit, bool is_on);
 /*
@@ -140,13 +140,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp_uni
  *     f16, f64    partly before the sum, by a power of two, and by the rest after it
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_divide_factor(shoal_fsdp_unit *unit, double factor);
-/* True: gradients are summed first, and the sum is divided by the factor; f16 and f64 ignore it. Default: false.
+/* Sets whether gradients are summed first, and the sum is divided by the factor; f16 and f64 ignore it. Default: false.
    Between steps; with modules at any time. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_force_sum(shoal_fsdp_unit *unit, bool is_on);
 /*
- * Allows ranks to differ in which parameters get gradients. True: a parameter that gets none in a backward pass takes
- * part in the reduction with zeros. (With shoal/fsdp.h all parameters of a unit that had a backward pass take part
- * anyway.) A unit that had no backward pass takes part at the end, from the last unit to the first, so ranks may
+ * Allows ranks to differ in which parameters get gradients. With true a parameter that gets none in a backward pass
+ * takes part in the reduction with zeros. (With shoal/fsdp.h all parameters of a unit that had a backward pass take
+ * part anyway.) A unit that had no backward pass takes part at the end, from the last unit to the first, so ranks may
  * differ in how far they go back. A parameter that has a gradient on no rank then has a gradient of zeros.
  *
  * Every rank still runs the forward pass of every unit, and units whose backward passes only some ranks make need
@@ -174,14 +174,14 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_backward_prefetch(shoal_f
 
 /* Callbacks, for all units that the handle stands for (shoal/fsdp_comm.h) ------------------------------------- */
 
-/* Sets a function that sees reduced gradients before they are added to the gradients of the shards. NULL: none, the
-   default. Between steps. */
+/* Sets a function that sees reduced gradients before they are added to the gradients of the shards. NULL, the default,
+   sets none. Between steps. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce_hook(shoal_fsdp_unit *unit,
                                                                        shoal_all_reduce_hook hook,
                                                                        void *context);
 /* Set an object that gathers parameters, or reduces gradients over the shards, instead of the library. The struct is
-   copied. NULL: the library, the default. Between steps. SHOAL_ERR_INVALID: `call` is NULL, or one of allocate and
-   release. */
+   copied. With NULL, the default, the library does it. Between steps. SHOAL_ERR_INVALID: `call` is NULL, or one of
+   allocate and release. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_fsdp_set_custom_all_gather(shoal_fsdp_unit *unit, const shoal_custom_all_gather *custom);
 SHOAL_API SHOAL_MUST_CHECK shoal_status
@@ -191,7 +191,7 @@ shoal_fsdp_set_custom_reduce_scatter(shoal_fsdp_unit *unit, const shoal_custom_r
 typedef struct shoal_fsdp_shard {
     size_t struct_size; /* sizeof(shoal_fsdp_shard); in a hook: how much the library has filled in */
     void *data;         /* contiguous, in the dtype of the parameter */
-    void *grad;         /* its gradient, of the same dtype and count; NULL: it has none */
+    void *grad;         /* its gradient, of the same dtype and count; NULL if it has none */
     size_t count;       /* elements; may be 0 */
     int64_t offset;     /* its first index along the dimension that is cut */
     int64_t length;     /* the number of its indices along that dimension */
@@ -210,7 +210,7 @@ typedef struct shoal_fsdp_shard {
  * What shoal/fsdp_comm.h says about callbacks holds here, too.
  */
 typedef shoal_status (*shoal_fsdp_accumulated_hook)(void *context, int id, shoal_fsdp_shard *shard);
-/* Sets such a hook. NULL: none, the default. Between steps. SHOAL_ERR_UNSUPPORTED for modules: use
+/* Sets such a hook. NULL, the default, sets none. Between steps. SHOAL_ERR_UNSUPPORTED for modules: use
    shoal_on_accumulated. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit *unit,
                                                                         shoal_fsdp_accumulated_hook hook,
@@ -238,7 +238,7 @@ SHOAL_API const char *shoal_fsdp_param_name(const shoal_fsdp_param *param);
    ceil(shape[dim] / n_shards) indices, except the last ones, which may be shorter or empty. */
 typedef struct shoal_shard_layout {
     size_t struct_size; /* sizeof(shoal_shard_layout), set by the caller */
-    int unit;           /* the number of its unit; -1: it is a parameter of a module */
+    int unit;           /* the number of its unit; -1 for a parameter of a module */
     shoal_dtype dtype;  /* of the shard */
     int n_dims;
     int dim;                             /* the dimension that is cut */
@@ -321,13 +321,13 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast_ar
    or shoal_fsdp_set_all_reduce. */
 typedef struct shoal_pending_gradient {
     size_t struct_size; /* sizeof(shoal_pending_gradient) */
-    void *full;         /* of the whole parameter, not reduced at all; NULL: none */
+    void *full;         /* of the whole parameter, not reduced at all; NULL if there is none */
     shoal_dtype full_dtype;
     size_t full_count; /* elements */
-    /* 1: `full` lies as the parameter does. Otherwise it is cut into n_blocks parts along the dimension that is cut,
-       which lie one after the other. */
+    /* If it is 1, `full` lies as the parameter does. Otherwise it is cut into n_blocks parts along the dimension that
+       is cut, which lie one after the other. */
     int n_blocks;
-    /* Of this rank's shard, reduced over the shards but not over the replicas; NULL: none. */
+    /* Of this rank's shard, reduced over the shards but not over the replicas; NULL if there is none. */
     void *partial;
     shoal_dtype partial_dtype;
     size_t partial_count;
@@ -342,7 +342,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_pending(shoal_fsdp_param 
 
 /* The context ------------------------------------------------------------------------------------------------- */
 
-/* Says whether the next backward passes are the last of this step. False: their end does not wait for reductions,
+/* Says whether the next backward passes are the last of this step. With false their end does not wait for reductions,
    which stay in flight while further backward passes follow. Set true before the last one; only then gradients can be
    read. Default: true. Ranks compare it in the backward pass. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_is_last_backward(shoal_fsdp *fsdp, bool is_last);
@@ -414,7 +414,7 @@ typedef struct shoal_fsdp_memory_report {
     int n_ranks;                         /* of the context: shards times replicas */
     shoal_fsdp_memory_amounts rank;      /* what this rank holds now */
     shoal_fsdp_memory_amounts rank_peak; /* the most of each since the context was made */
-    /* `rank` times the number of these ranks that are on this host; likewise for the peak. With several replicas each
+    /* `rank` and `rank_peak` times the number of the context's ranks that are on this host. With several replicas each
        must have as many ranks on this host as this rank's, otherwise the amounts are estimates. */
     shoal_fsdp_memory_amounts host;
     shoal_fsdp_memory_amounts host_peak;

@@ -86,23 +86,24 @@ typedef struct shoal_fully_shard_options {
        replicas, shards. */
     shoal_group *group;
     shoal_mesh *mesh;
-    bool is_replicated;       /* with a group: every rank keeps everything, only gradients are averaged */
-    shoal_reshard reshard;    /* default: SHOAL_RESHARD_ALWAYS, for the root SHOAL_RESHARD_NEVER */
-    int reshard_ranks;        /* with SHOAL_RESHARD_PARTLY: from 1 up; divides the number of shards */
-    shoal_dtype param_dtype;  /* of whole parameters; floating inputs are cast to it; 0: as they are */
-    shoal_dtype reduce_dtype; /* in which gradients are summed; 0: the dtype of whole parameters */
-    shoal_dtype output_dtype; /* floating outputs are cast to it; 0: as they are */
+    bool is_replicated;    /* with a group: every rank keeps everything, only gradients are averaged */
+    shoal_reshard reshard; /* default: SHOAL_RESHARD_ALWAYS, for the root SHOAL_RESHARD_NEVER */
+    int reshard_ranks;     /* with SHOAL_RESHARD_PARTLY: from 1 up; divides the number of shards */
+    /* The dtype of whole parameters, to which floating inputs are cast, too; 0 leaves both as they are. */
+    shoal_dtype param_dtype;
+    shoal_dtype reduce_dtype; /* in which gradients are summed; 0 means the dtype of whole parameters */
+    shoal_dtype output_dtype; /* floating outputs are cast to it; 0 leaves them as they are */
     bool keeps_inputs;        /* inputs are not cast to param_dtype */
-    /* Of the root: how many units are gathered ahead in the forward pass; 0: 1; -1: none. */
+    /* Of the root: how many units are gathered ahead in the forward pass; 0 means 1, and -1 means none. */
     int forward_prefetch;
-    /* How many units may have their gradients reduced at the same time; 0: 1. If units differ, the largest number
+    /* How many units may have their gradients reduced at the same time; 0 means 1. If units differ, the largest number
        holds for all. */
     int max_reduces;
-    shoal_placement placement; /* NULL: dimension 0 */
+    shoal_placement placement; /* NULL cuts every parameter along dimension 0 */
     void *placement_context;
     shoal_tensor *const *ignored; /* parameters that stay as they are: neither cut nor reduced */
     size_t n_ignored;
-    /* What is cut among the ranks; 0: parameters, gradients and state. Must be 0 if is_replicated is set. */
+    /* What is cut among the ranks; 0 means parameters, gradients and state. Must be 0 if is_replicated is set. */
     shoal_sharded sharded;
 } shoal_fully_shard_options;
 #define SHOAL_FULLY_SHARD_OPTIONS_INIT SHOAL_SIZED(shoal_fully_shard_options)

@@ -149,9 +149,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_output(shoal_graph *graph, c
 
 /*
  * Where new nodes go: before `node`, or directly after it. Several nodes that are added before a node stand in the
- * order in which they were added; added after a node, in reverse order. If node is NULL: before the first node of the
- * graph, or after the last one, which is the initial insertion point. If the node is erased, the point stays between
- * the same neighbours.
+ * order in which they were added; added after a node, in reverse order. If `node` is NULL, they go before the first
+ * node of the graph, or after the last one, which is the initial insertion point. If the node is erased, the point
+ * stays between the same neighbours.
  */
 typedef struct shoal_insert_point {
     shoal_node *node;
@@ -167,12 +167,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_set_insert_point(shoal_graph
 
 /* How many nodes the graph has. */
 SHOAL_API size_t shoal_graph_n_nodes(const shoal_graph *graph);
-/* The first node in program order, and the last one; NULL: the graph is empty. */
+/* Return the first node in program order, and the last one; NULL if the graph is empty. */
 SHOAL_API shoal_node *shoal_graph_first(const shoal_graph *graph);
 SHOAL_API shoal_node *shoal_graph_last(const shoal_graph *graph);
-/* The node of that name; NULL: there is none. */
+/* Returns the node of that name, or NULL if there is none. */
 SHOAL_API shoal_node *shoal_graph_find(const shoal_graph *graph, const char *name);
-/* The node behind this one in program order, and the one before it; NULL: there is none. */
+/* Return the node behind this one in program order, and the one before it; NULL if there is none. */
 SHOAL_API shoal_node *shoal_node_next(const shoal_node *node);
 SHOAL_API shoal_node *shoal_node_prev(const shoal_node *node);
 /* Whether `a` is before `b` in program order. Takes constant time. False for nodes of different graphs. */
@@ -182,7 +182,7 @@ SHOAL_API bool shoal_node_is_before(const shoal_node *a, const shoal_node *b);
 SHOAL_API shoal_node_kind shoal_node_get_kind(const shoal_node *node);
 /* The name of the node, which no other node of its graph has. */
 SHOAL_API const char *shoal_node_name(const shoal_node *node);
-/* The op that the node calls; NULL: it calls none. */
+/* Returns the op that the node calls, or NULL if it calls none. */
 SHOAL_API const shoal_op *shoal_node_op(const shoal_node *node);
 /* The name of what the node calls: an op, or the target of shoal_graph_opaque. For other nodes, the node's own name. */
 SHOAL_API const char *shoal_node_target(const shoal_node *node);
@@ -192,7 +192,8 @@ SHOAL_API const shoal_arg *shoal_node_args(const shoal_node *node, size_t *count
 SHOAL_API shoal_node *const *shoal_node_inputs(const shoal_node *node, size_t *count_out);
 /* How many users the node has. */
 SHOAL_API size_t shoal_node_n_users(const shoal_node *node);
-/* The users, in the order in which they became users: the first one, and the one after `user`; NULL: no further one. */
+/* Return the users, in the order in which they became users: the first one, and the one after `user`; NULL if there is
+   no further one. */
 SHOAL_API shoal_node *shoal_node_first_user(const shoal_node *node);
 SHOAL_API shoal_node *shoal_node_next_user(const shoal_node *node, const shoal_node *user);
 /* The value: how many tensors it has (0 for the output), whether they are a list, and tensor number `index`. Tensors

@@ -417,9 +417,9 @@ typedef struct shoal_collective {
     /* With SHOAL_PREMUL_SUM: the result is the sum of factor * value. The same on every rank; floating and complex
        dtypes. */
     double factor;
-    /* How many seconds this call may take, counted from now, at most 1e9; 0: the group's timeout. Past it the group has
-       failed, as with the group's own timeout. A call that is queued behind others is not checked before they have
-       ended. */
+    /* How many seconds this call may take, counted from now, at most 1e9; 0 means the group's timeout. Past it the
+       group has failed, as with the group's own timeout. A call that is queued behind others is not checked before they
+       have ended. */
     double timeout_s;
     /* For shoal_group_collective_start only. Called with `context` when the call has ended (on_done) and when its
        buffers may be reused (release): exactly once each, also if the work was freed, the group aborted or the world
@@ -583,7 +583,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_transfer_start(shoal_group *
 /* What shoal_group_transfer_with takes besides the list. */
 typedef struct shoal_transfer_options {
     size_t struct_size; /* sizeof(shoal_transfer_options) */
-    /* How many seconds this call may take, counted from now, at most 1e9; 0: the group's timeout. */
+    /* How many seconds this call may take, counted from now, at most 1e9; 0 means the group's timeout. */
     double timeout_s;
     /* One for every transfer of the list, or NULL. All become -1 at once; those of receives become the group rank of
        the sender when the message has arrived whole. They belong to the operation like the buffers. */

@@ -60,12 +60,12 @@ SHOAL_API void shoal_items_free(SHOAL_TAKES shoal_items *items);
  */
 typedef struct shoal_item {
     size_t struct_size;  /* sizeof(shoal_item) */
-    const char *section; /* NULL: SHOAL_SECTION_MODEL */
+    const char *section; /* NULL means SHOAL_SECTION_MODEL */
     const char *name;
     shoal_dtype dtype;
-    int n_dims;           /* of the whole; 0: a single number */
+    int n_dims;           /* of the whole; 0 for a single number */
     const int64_t *shape; /* of the whole */
-    int dim; /* along which ranks have parts; -1: this rank has the whole, and offset and length are 0 */
+    int dim; /* along which ranks have parts; -1 if this rank has the whole, and offset and length are 0 */
     int64_t offset;
     int64_t length;
     /* The memory of the part, one of the two: a tensor of the part's shape, with any strides (a load waits for
@@ -80,7 +80,7 @@ typedef struct shoal_item {
    a module that was added. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add(shoal_items *items, const shoal_item *item);
 
-/* Adds a tensor that every rank has whole, with the same values. `section` NULL: "model". */
+/* Adds a tensor that every rank has whole, with the same values. If `section` is NULL, it is "model". */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_tensor(shoal_items *items, const char *section,
                                                                const char *name, shoal_tensor *tensor);
 
@@ -115,7 +115,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_fsdp(shoal_items *items,
  * master copy. `data` is this rank's part of it: contiguous and aligned memory of `dtype`, which need not be the
  * parameter's, with as many elements as the parameter's shard (shard_count of shoal_shard_layout), in its order. It may
  * be NULL if that is 0. The item is an array of the whole parameter's shape, and can be loaded on any number of ranks,
- * however these cut the parameter. `section` NULL: "model".
+ * however these cut the parameter. If `section` is NULL, it is "model".
  *
  *     status = shoal_items_add_fsdp_array(items, SHOAL_SECTION_OPTIMIZER, "w0.momentum", shoal_fsdp_param_of(f, w0),
  *                                         SHOAL_F32, momentum);
@@ -154,8 +154,8 @@ SHOAL_API size_t shoal_items_count(const shoal_items *items);
    SHOAL_ERR_INVALID: there is no such tensor. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_get(const shoal_items *items, size_t index,
                                                         shoal_item *item_out);
-/* The number of the item with that section (NULL: "model") and name, or of the item of that tensor. An alias finds its
-   item. -1: there is none. */
+/* Return the number of the item with that section (NULL means "model") and name, or of the item of that tensor; -1 if
+   there is none. An alias finds its item. */
 SHOAL_API int64_t shoal_items_find(const shoal_items *items, const char *section, const char *name);
 SHOAL_API int64_t shoal_items_find_tensor(const shoal_items *items, const shoal_tensor *tensor);
 

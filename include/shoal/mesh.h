@@ -88,10 +88,11 @@ SHOAL_API const int *shoal_mesh_shape(const shoal_mesh *mesh);
 SHOAL_API const char *shoal_mesh_device(const shoal_mesh *mesh);
 SHOAL_API shoal_world *shoal_mesh_world(const shoal_mesh *mesh);
 
-/* The name of a dimension. NULL without an error text: dimensions have no names. NULL with one: there is no such
-   dimension. */
+/* Returns the name of a dimension. It is NULL without an error text if dimensions have no names, and NULL with one if
+   there is no such dimension. */
 SHOAL_API const char *shoal_mesh_dim_name(const shoal_mesh *mesh, int dim);
-/* The number of the dimension with this name; -1: there is none, and the error text lists the names that there are. */
+/* Returns the number of the dimension with this name. If there is none, it returns -1, and the error text lists the
+   names that there are. */
 SHOAL_API int shoal_mesh_find_dim(const shoal_mesh *mesh, const char *name);
 
 /* Writes the caller's coordinate, n_dims numbers, and returns true. On a rank outside of the mesh it returns false and
@@ -105,7 +106,7 @@ SHOAL_API bool shoal_mesh_coordinate(const shoal_mesh *mesh, int *coordinate_out
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_ranks(const shoal_mesh *mesh, int *ranks_out);
 
 /*
- * The group along a dimension, in which the caller's rank is its coordinate. Borrowed. NULL: there is no such
+ * The group along a dimension, in which the caller's rank is its coordinate. Borrowed. It is NULL if there is no such
  * dimension, or the caller is outside of the mesh. On the root of a family, _by_name also finds the group of a
  * flattened mesh.
  */
@@ -134,9 +135,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_slice(shoal_mesh *mesh, const
                                                          int n_names, SHOAL_GIVES shoal_mesh **mesh_out);
 
 /*
- * Gives the mesh with all dimensions of `mesh` as one, in row-major order, with a group of its own. `name` NULL: the
- * names of the dimensions joined by "_". A mesh of one dimension, flattened under its own name, is itself. A name means
- * one thing in a family: the name of a dimension, or of another flattened mesh, is SHOAL_ERR_INVALID.
+ * Gives the mesh with all dimensions of `mesh` as one, in row-major order, with a group of its own. If `name` is NULL,
+ * it is the names of the dimensions joined by "_". A mesh of one dimension, flattened under its own name, is itself. A
+ * name means one thing in a family: the name of a dimension, or of another flattened mesh, is SHOAL_ERR_INVALID.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_flatten(shoal_mesh *mesh, const char *name,
                                                            SHOAL_GIVES shoal_mesh **mesh_out);

@@ -70,11 +70,11 @@ typedef shoal_status (*shoal_module_forward)(shoal_module *module, shoal_tensor 
 typedef struct shoal_module_definition {
     size_t struct_size;             /* sizeof(shoal_module_definition) */
     const char *type;               /* its kind, for error texts: "linear"; at least one character; copied */
-    shoal_module_forward forward;   /* NULL: a container, which cannot be called by shoal_module_call */
-    size_t n_inputs;                /* how many inputs a call must give; 0: any number */
-    size_t n_outputs;               /* how many outputs a call gives; 0: one */
+    shoal_module_forward forward;   /* NULL makes a container, which shoal_module_call cannot call */
+    size_t n_inputs;                /* how many inputs a call must give; 0 allows any number */
+    size_t n_outputs;               /* how many outputs a call gives; 0 means one */
     void *context;                  /* what shoal_module_context returns */
-    void (*destroy)(void *context); /* frees `context` when the module is freed; NULL: nothing to do */
+    void (*destroy)(void *context); /* frees `context` when the module is freed; NULL if that needs nothing */
 } shoal_module_definition;
 #define SHOAL_MODULE_DEFINITION_INIT SHOAL_SIZED(shoal_module_definition)
 
@@ -281,7 +281,7 @@ typedef struct shoal_module_hook_definition {
     shoal_module_hook_function post_forward; /* does not run if something before it failed */
     shoal_hook_place post_place;
     void *context; /* given to all three functions */
-    /* Frees `context`, once no call can use the hook any more; NULL: nothing to do. */
+    /* Frees `context`, once no call can use the hook any more; NULL if that needs nothing. */
     void (*destroy)(void *context);
     /* Cleans up after a call that failed at any point, even if pre_forward of this hook has not run. The newest hook
        comes first. The scope of the call holds the error already, so operations do nothing, and errors in this

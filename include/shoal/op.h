@@ -101,7 +101,7 @@ typedef struct shoal_op_info {
 /* Describes an op. The strings live as long as the process. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_describe(const shoal_op *op, shoal_op_info *info_out);
 
-/* Op number `index`, counted from 0: the built-in ones, then others in the order of registration. NULL
+/* Returns op number `index`, counted from 0: the built-in ones, then others in the order of registration. Returns NULL
    past the last. */
 SHOAL_API const shoal_op *shoal_op_at(size_t index);
 
@@ -161,7 +161,7 @@ typedef struct shoal_op_definition {
     uint32_t flags;
     shoal_op_meta meta;         /* required, except by in-place ops */
     shoal_op_kernel kernel;     /* required, except by views, which have none */
-    shoal_op_gradient gradient; /* NULL: a call with an input that needs a gradient is an error */
+    shoal_op_gradient gradient; /* if NULL, a call with an input that needs a gradient is an error */
     /* The tensors whose data the gradient function reads, which are therefore kept until the backward pass: names of
        parameters and "result", separated by spaces. "a:b" keeps a only if the gradient of b is needed (for a product:
        "self:other other:self"); "a?x|y" keeps a only if the op's string argument is x or y. */

@@ -51,7 +51,7 @@ SHOAL_API shoal_tensor *shoal_to_dtype(shoal_tensor *self, shoal_dtype dtype);
 
 /* Views ------------------------------------------------------------------------------------------------ */
 
-/* Gives a view with another shape and the same number of elements. One entry of `shape` may be -1: it is computed from
+/* Gives a view with another shape and the same number of elements. One entry of `shape` may be -1; it is computed from
    the others. SHOAL_ERR_INVALID: the strides do not allow a view (use shoal_reshape). */
 SHOAL_API shoal_tensor *shoal_view(shoal_tensor *self, const int64_t *shape, int n_dims);
 /*

@@ -105,9 +105,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read_range(const shoal
 
 /*
  * Reads a box: the elements with indices begin[d] to begin[d] + length[d] - 1 in each dimension d, into memory of the
- * caller's, whose first element is at `data_out`. `begin` NULL: from 0. `length` NULL: to the end. `strides` are the
- * strides of the memory, in elements; they may be negative, and must give each element a place of its own. NULL:
- * contiguous (row-major).
+ * caller's, whose first element is at `data_out`. If `begin` is NULL, the box begins at 0; if `length` is NULL, it goes
+ * to the end. `strides` are the strides of the memory, in elements; they may be negative, and must give each element a
+ * place of its own. NULL means contiguous (row-major).
  *
  * Long runs are read straight into the memory; short ones together, with gaps of up to 16 KiB between them, through a
  * buffer of at most 1 MiB. A read that fails may have written some of the elements.

@@ -57,7 +57,7 @@ SHOAL_BEGIN_DECLS
 typedef struct shoal_trace_options {
     size_t struct_size; /* sizeof(shoal_trace_options) */
     const char *path;   /* the file to write, required; %p, %h, %r and %% are explained above */
-    /* How many events a thread keeps, of 48 bytes each: at most 2^26; 0: 65536. If there are more, the oldest are
+    /* How many events a thread keeps, of 48 bytes each: at most 2^26; 0 means 65536. If there are more, the oldest are
        dropped and counted. */
     size_t n_events;
 } shoal_trace_options;

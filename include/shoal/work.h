@@ -23,7 +23,7 @@
  *     }
  *
  *     shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(data, data, count, SHOAL_F32, SHOAL_SUM);
- *     call.timeout_s = 30;                            for this call; 0: the group's timeout
+ *     call.timeout_s = 30;                            for this call; 0 means the group's timeout
  *     call.on_done = on_done;
  *     call.release = release;
  *     call.context = request;

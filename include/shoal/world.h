@@ -37,10 +37,10 @@ typedef int (*shoal_exchange)(void *context, const void *in, void *out_all, size
 
 typedef struct shoal_world_options {
     size_t struct_size; /* sizeof(shoal_world_options) */
-    /* How many ranks the job has, and which one this is. n_ranks 0: both are read from the environment, from the first
-       launcher whose variables are set: SHOAL_*, torchrun, Open MPI, PMI, Slurm. Without any, the world has one rank.
-       If only some of a launcher's variables are set, open fails and names the missing ones. (The shell of a Slurm
-       batch job, rank 0 without a step, is a world of one rank: srun starts the ranks.) */
+    /* How many ranks the job has, and which one this is. If n_ranks is 0, both are read from the environment, from the
+       first launcher whose variables are set: SHOAL_*, torchrun, Open MPI, PMI, Slurm. Without any, the world has one
+       rank. If only some of a launcher's variables are set, open fails and names the missing ones. (The shell of a
+       Slurm batch job, rank 0 without a step, is a world of one rank: srun starts the ranks.) */
     int n_ranks;
     int rank;
     /* A name by which the ranks of this job find each other on this machine: the same on all of them, and not used by
@@ -49,20 +49,21 @@ typedef struct shoal_world_options {
     /* Optional, with n_ranks and rank: used at start-up instead of a socket of this machine. Not with mpi_comm. */
     shoal_exchange exchange;
     void *exchange_context;
-    /* The transport of all groups; the same on all ranks. NULL: what SHOAL_TRANSPORT says, or, if that is not set, one
-       that suits the hosts of each group's ranks ("shm", shared memory, within one machine). "fake" has no peers and
-       moves nothing: for measuring or testing one rank. Any other name is the name of a module. */
+    /* The transport of all groups; the same on all ranks. NULL means what SHOAL_TRANSPORT says, or, if that is not set,
+       one that suits the hosts of each group's ranks ("shm", shared memory, within one machine). "fake" has no peers
+       and moves nothing: for measuring or testing one rank. Any other name is the name of a module. */
     const char *transport;
     /* In seconds, at most 1e9. */
-    double startup_timeout_s; /* 0: 60 */
-    double timeout_s;         /* of an operation; 0: SHOAL_TIMEOUT, which is 600 by default */
-    double close_timeout_s;   /* 0: 30 */
+    double startup_timeout_s; /* 0 means 60 */
+    double timeout_s;         /* of an operation; 0 means SHOAL_TIMEOUT, which is 600 by default */
+    double close_timeout_s;   /* 0 means 30 */
     /*
      * The address of an MPI_Comm of the application. Its ranks become the ranks of the world; n_ranks and rank may be
      * left 0. All of its ranks call open. Open duplicates the communicator, and the application may free its own once
      * all worlds on it are closed. They must be closed before MPI_Finalize (otherwise close gives SHOAL_ERR_STATE). MPI
-     * is then used for start-up and by groups on several hosts, or by all groups if transport is "mpi". NULL: no
-     * communicator; transport "mpi" then uses MPI_COMM_WORLD, and initializes MPI if that has not been done.
+     * is then used for start-up and by groups on several hosts, or by all groups if transport is "mpi". NULL means that
+     * there is no such communicator; transport "mpi" then uses MPI_COMM_WORLD, and initializes MPI if that has not been
+     * done.
      */
     const void *mpi_comm;
     /*
@@ -79,8 +80,8 @@ typedef struct shoal_world_options {
     void (*mpi_unlock)(void *context);
     void *mpi_lock_context;
     /*
-     * Not 0: Shoal has no thread that calls MPI. It calls MPI only inside shoal_world_progress, and where the thread
-     * that opened the world waits in a call of Shoal. The same thread must close the world.
+     * If it is not 0, Shoal has no thread that calls MPI. It calls MPI only inside shoal_world_progress, and where the
+     * thread that opened the world waits in a call of Shoal. The same thread must close the world.
      */
     int mpi_progress;
 } shoal_world_options;

@@ -177,7 +177,7 @@ SHOAL_API SHOAL_COLLECTIVE shoal_tensor *shoal_reduce_scatter_tensor_premul_out(
                                                                                 shoal_group *group,
                                                                                 shoal_tensor *out);
 
-/* scatter_dims has an entry for each tensor; NULL: dimension 0 for all. */
+/* scatter_dims has an entry for each tensor; NULL means dimension 0 for all. */
 SHOAL_API SHOAL_COLLECTIVE shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced_premul(
     shoal_tensor *const *tensors, size_t n_tensors, double factor, const int64_t *scatter_dims,
     shoal_group *group);

@@ -44,8 +44,8 @@ SHOAL_BEGIN_DECLS
 typedef struct shoal_nn_attention_options {
     size_t struct_size; /* sizeof(shoal_nn_attention_options) */
     bool is_causal;
-    double scale;           /* factor of the scores; 0: 1 / sqrt(size) */
-    double dropout;         /* the probability that a weight is dropped; 0: none */
+    double scale;           /* factor of the scores; 0 means 1 / sqrt(size) */
+    double dropout;         /* the probability that a weight is dropped; 0 means no dropout */
     shoal_tensor *position; /* i64 [3]: seed, step, first sample (shoal_nn_dropout); NULL without dropout */
     uint64_t stream;        /* of the dropout (shoal_nn_stream) */
 } shoal_nn_attention_options;
@@ -57,9 +57,9 @@ typedef struct shoal_nn_attention_options {
 /*
  * Computes the attention of query [batch, T, heads, size] to key and value [batch, S, kv_heads, size], all of one
  * dtype. The result is [batch, T, heads, size]. heads is a multiple of kv_heads: heads / kv_heads consecutive heads of
- * queries share one head of keys and values. options NULL: SHOAL_NN_ATTENTION_OPTIONS_INIT, which is causal. The op is
- * "nn.attention"; it also gives the logarithms of the sums of exponentials, [batch, heads, T] in f32 (f64 for f64),
- * which have no gradient.
+ * queries share one head of keys and values. If options is NULL, SHOAL_NN_ATTENTION_OPTIONS_INIT holds, which is
+ * causal. The op is "nn.attention"; it also gives the logarithms of the sums of exponentials, [batch, heads, T] in f32
+ * (f64 for f64), which have no gradient.
  */
 SHOAL_API shoal_tensor *shoal_nn_attention(shoal_tensor *query, shoal_tensor *key, shoal_tensor *value,
                                            const shoal_nn_attention_options *options);

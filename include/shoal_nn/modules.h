@@ -129,13 +129,13 @@ typedef struct shoal_nn_block_options {
     size_t struct_size; /* sizeof(shoal_nn_block_options) */
     int64_t width;
     int64_t n_heads;     /* divides the width */
-    int64_t hidden;      /* the inner width of the MLP; 0: 4 * width */
+    int64_t hidden;      /* the inner width of the MLP; 0 means 4 * width */
     bool is_causal;      /* token t sees only tokens 0 to t */
     double dropout;      /* 0 to below 1: of attention weights, and of what each part adds to x */
     double eps;          /* of layer norms */
     double std;          /* standard deviation of initial weights */
-    double residual_std; /* standard deviation of the two c_proj; 0: std */
-    const char *path;    /* the module's path in the model, for streams of dropout: "h.3"; NULL: "" */
+    double residual_std; /* standard deviation of the two c_proj; 0 means std */
+    const char *path;    /* the module's path in the model, for streams of dropout: "h.3"; NULL means "" */
     uint64_t seed;
     shoal_dtype dtype;
     shoal_device device;
@@ -186,13 +186,13 @@ typedef struct shoal_nn_gpt_options {
         sizeof(shoal_nn_gpt_options), 12, 768, 12, 1024, 50257, 0.0, 1e-5, false, (uint64_t)0, SHOAL_F32, \
             SHOAL_CPU                                                                                     \
     }
-/* Makes a GPT. options NULL: the defaults above, which are the smallest GPT-2 (124 million parameters). */
+/* Makes a GPT. If options is NULL, the defaults above hold, which are the smallest GPT-2 (124 million parameters). */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_gpt_create(const shoal_nn_gpt_options *options,
                                                             SHOAL_GIVES shoal_module **module_out);
 /*
- * Block number `index` of a GPT, transformer.h.<index>, to make a unit of it with shoal_fully_shard. Borrowed. Leave
- * embeddings, ln_f and the output head together in the unit of the GPT itself, because the head uses the embedding's
- * weight. NULL: there is no such block, or the module is no GPT.
+ * Returns block number `index` of a GPT, transformer.h.<index>, to make a unit of it with shoal_fully_shard. Borrowed.
+ * Leave embeddings, ln_f and the output head together in the unit of the GPT itself, because the head uses the
+ * embedding's weight. It is NULL if there is no such block, or if the module is no GPT.
  */
 SHOAL_API shoal_module *shoal_nn_gpt_block(shoal_module *gpt, int64_t index);
 /*

@@ -14,8 +14,8 @@
  *
  * The environment is read once, at first use:
  *     SHOAL_NN_BLAS     the library to load, as a path or a name, instead of the usual ones (libopenblas.so.0,
- *                       libblas.so.3, ...). It must have cblas_sgemm and cblas_dgemm with 32-bit integers. "none": the
- *                       plain loops of this library. If it cannot be loaded, every matrix product fails.
+ *                       libblas.so.3, ...). It must have cblas_sgemm and cblas_dgemm with 32-bit integers. "none" means
+ *                       the plain loops of this library. If it cannot be loaded, every matrix product fails.
  *     SHOAL_NN_THREADS  the number of threads of each operation. Without it: OPENBLAS_NUM_THREADS; without that, the
  *                       processors that this process may use, divided by the ranks that the launcher started on this
  *                       host.
@@ -61,16 +61,17 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_init(void);
 
 typedef struct shoal_nn_blas {
     size_t struct_size;  /* sizeof(shoal_nn_blas), set by the caller */
-    const char *library; /* the file that was loaded; "none": the plain loops of this library */
+    const char *library; /* the file that was loaded; "none" if this library uses its own plain loops */
     const char *core;    /* the processor that OpenBLAS computes for; "" if the library does not say */
-    int n_threads;       /* of a matrix product; 0: the library chooses and cannot be asked */
+    int n_threads;       /* of a matrix product; 0 if the BLAS chooses and cannot be asked */
 } shoal_nn_blas;
 #define SHOAL_NN_BLAS_INIT SHOAL_SIZED(shoal_nn_blas)
 
 /* Describes the BLAS, which it loads if that was not done. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out);
 
-/* Sets the number of threads of every operation, from now on and in the whole process. 0: what the environment says. */
+/* Sets the number of threads of every operation, from now on and in the whole process. 0 means what the environment
+   says. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_set_threads(int n_threads);
 
 /* Products --------------------------------------------------------------------------------------------- */
@@ -78,8 +79,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_set_threads(int n_threads);
 /* Multiplies a [..., k] by b [k, n]: [..., n]. Transposed views are not copied. */
 SHOAL_API shoal_tensor *shoal_nn_matmul(shoal_tensor *a, shoal_tensor *b);
 
-/* Multiplies input [..., in] by the transpose of weight [out, in], and adds bias [out], which may be
-   NULL: [..., out]. */
+/* Multiplies input [..., in] by the transpose of weight [out, in], and adds bias [out] unless that is NULL. The result
+   is [..., out]. */
 SHOAL_API shoal_tensor *shoal_nn_linear(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias);
 
 /* Does the same with a weight [in, out], as GPT-2 has (Conv1D). bias [out] may be NULL. */
@@ -165,7 +166,7 @@ typedef struct shoal_nn_cross_entropy_options {
         sizeof(shoal_nn_cross_entropy_options), -100, 0 \
     }
 
-/* shoal_nn_cross_entropy with options. NULL: the defaults above. */
+/* Computes shoal_nn_cross_entropy with options. NULL means the defaults above. */
 SHOAL_API shoal_tensor *shoal_nn_cross_entropy_with(shoal_tensor *logits, shoal_tensor *targets,
                                                     const shoal_nn_cross_entropy_options *options);
 

@@ -76,8 +76,8 @@ typedef struct shoal_nn_adamw_options {
 /* A parameter, or a shard of one, in the caller's memory. */
 typedef struct shoal_nn_shard {
     void *data;
-    /* NULL: the step leaves this parameter alone. If other ranks give gradients of the parameter, a rank whose shard is
-       empty gives an address, too (any), so that all ranks count the same updates. */
+    /* If it is NULL, the step leaves this parameter alone. If other ranks give gradients of the parameter, a rank whose
+       shard is empty gives an address, too (any), so that all ranks count the same updates. */
     const void *gradient;
     size_t count;      /* elements of data and of gradient; may be 0 */
     shoal_dtype dtype; /* of data: f64, f32, f16 or bf16 */
@@ -93,12 +93,14 @@ typedef struct shoal_nn_shard {
 
 /* A group: which parameters of a module belong to it, and which settings they have. */
 typedef struct shoal_nn_param_group {
-    size_t struct_size;  /* sizeof(shoal_nn_param_group) */
-    const char *pattern; /* matches whole paths: '*' any characters, '?' one character; NULL: every path */
-    int max_dims; /* takes parameters whose whole has at most so many dimensions; SHOAL_NN_ANY_DIMS: any */
+    size_t struct_size; /* sizeof(shoal_nn_param_group) */
+    /* Matches whole paths: '*' any characters, '?' one character; NULL matches every path. */
+    const char *pattern;
+    /* Takes parameters whose whole has at most so many dimensions; SHOAL_NN_ANY_DIMS takes any. */
+    int max_dims;
     double lr_factor;    /* the group's rate is the optimizer's rate, which schedules set, times this */
-    double weight_decay; /* SHOAL_NN_SAME_DECAY: as in the options. For SGD 0 or SHOAL_NN_SAME_DECAY */
-    bool may_be_empty;   /* false: it is an error if no parameter belongs to the group */
+    double weight_decay; /* SHOAL_NN_SAME_DECAY means that of the options. For SGD 0 or SHOAL_NN_SAME_DECAY */
+    bool may_be_empty;   /* if false, it is an error that no parameter belongs to the group */
     bool allows_zeros;   /* lr_factor may be 0, which otherwise counts as forgotten and is an error */
 } shoal_nn_param_group;
 #define SHOAL_NN_PARAM_GROUP_INIT                                                                     \
@@ -115,8 +117,8 @@ typedef struct shoal_nn_param_group {
  * tensors of the module were replaced. Only the parameters are referenced, not the module.
  *
  * Each parameter belongs to the first group whose pattern and max_dims fit it; if none does, the options hold for it.
- * SHOAL_ERR_INVALID: a group has no parameters and may_be_empty is false. options NULL: the defaults above. groups may
- * be NULL if n_groups is 0.
+ * SHOAL_ERR_INVALID: a group has no parameters and may_be_empty is false. If options is NULL, the defaults above hold.
+ * groups may be NULL if n_groups is 0.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create_for(
     shoal_module *module, const shoal_nn_sgd_options *options, const shoal_nn_param_group *groups,
@@ -127,7 +129,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_for(
 
 /*
  * Make an optimizer over a list of tensors, at least one. Steps use their gradients (shoal_grad); so each must be a
- * leaf (shoal_is_leaf), because results of operations keep no gradients. options NULL: the defaults above.
+ * leaf (shoal_is_leaf), because results of operations keep no gradients. If options is NULL, the defaults above hold.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create(shoal_tensor *const *parameters,
                                                             size_t n_parameters,
@@ -139,7 +141,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create(shoal_tensor *cons
                                                               SHOAL_GIVES shoal_nn_optimizer **optimizer_out);
 
 /* Make an optimizer over raw memory, at least one shard. Only counts and dtypes are kept: every step is given the
-   addresses of data and gradients. options NULL: the defaults above. */
+   addresses of data and gradients. If options is NULL, the defaults above hold. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_nn_sgd_create_raw(const shoal_nn_shard *shards, size_t n_shards, const shoal_nn_sgd_options *options,
                         SHOAL_GIVES shoal_nn_optimizer **optimizer_out);
@@ -182,14 +184,14 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_lr(shoal_nn_optim
 
 /* The number of parameters. They are numbered from 0, in the order in which they were given or walked. 0 for NULL. */
 SHOAL_API size_t shoal_nn_optimizer_count(const shoal_nn_optimizer *optimizer);
-/* The first path of a parameter in its module; "" if the optimizer was made from a list. It lives as long as the
-   optimizer. NULL, with the reason in shoal_error_text: there is no such parameter. */
+/* Returns the first path of a parameter in its module; "" if the optimizer was made from a list. It lives as long as
+   the optimizer. If there is no such parameter, it returns NULL, with the reason in shoal_error_text. */
 SHOAL_API const char *shoal_nn_optimizer_path(const shoal_nn_optimizer *optimizer, size_t index);
-/* The number of the parameter with that first path; -1: there is none. */
+/* Returns the number of the parameter with that first path, or -1 if there is none. */
 SHOAL_API int64_t shoal_nn_optimizer_find(const shoal_nn_optimizer *optimizer, const char *path);
 
-/* The number of the group that a parameter belongs to; -1: it belongs to none. -1 with a text in shoal_error_text:
-   there is no such parameter. */
+/* Returns the number of the group that a parameter belongs to, or -1 if it belongs to none. If there is no such
+   parameter, it returns -1, with the reason in shoal_error_text. */
 SHOAL_API int64_t shoal_nn_optimizer_group_of(const shoal_nn_optimizer *optimizer, size_t index);
 /* Gives the settings of a group. The pattern lives as long as the optimizer. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_get_group(const shoal_nn_optimizer *optimizer,
@@ -205,10 +207,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_group(shoal_nn_op
 
 /* The state of one parameter, for checkpoints that a program writes itself. */
 typedef struct shoal_nn_optimizer_state {
-    size_t struct_size;          /* sizeof(shoal_nn_optimizer_state), set by the caller */
-    int64_t n_updates;           /* t */
-    shoal_tensor *first_moment;  /* m, of the parameter's shape, borrowed; NULL: none yet, or SGD */
-    shoal_tensor *second_moment; /* v, in the same way */
+    size_t struct_size; /* sizeof(shoal_nn_optimizer_state), set by the caller */
+    int64_t n_updates;  /* t */
+    /* The first moment m, of the parameter's shape, borrowed; NULL before it exists, and for SGD. */
+    shoal_tensor *first_moment;
+    shoal_tensor *second_moment; /* the second moment v, in the same way */
 } shoal_nn_optimizer_state;
 #define SHOAL_NN_OPTIMIZER_STATE_INIT SHOAL_SIZED(shoal_nn_optimizer_state)
 
@@ -240,7 +243,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_state(shoal_nn_op
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_add_items(shoal_nn_optimizer *optimizer,
                                                                      shoal_items *items);
 /* Adds the state of an optimizer over raw memory, as above. numbers[i] is the number (shoal_items_find) of the item of
-   shard i, which has as many elements and the same dtype; -1: its state is left out. */
+   shard i, which has as many elements and the same dtype; if it is -1, the state of the shard is left out. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_add_items_raw(shoal_nn_optimizer *optimizer,
                                                                          shoal_items *items,
                                                                          const int64_t *numbers,

@@ -76,8 +76,8 @@ typedef struct shoal_nn_scaler_options {
     double growth;      /* above 1: the factor of the scale after growth_interval clean updates in a row */
     double backoff;     /* between 0 and 1: the factor of the scale after an update that was not clean */
     int64_t growth_interval; /* at least 1 */
-    /* All ranks that share the model, sharded or replicated. NULL: no other rank has it; otherwise ranks would skip
-       different steps. */
+    /* All ranks that share the model, sharded or replicated. NULL means that no other rank has it; if another one has,
+       ranks would skip different steps. */
     shoal_group *group;
 } shoal_nn_scaler_options;
 #define SHOAL_NN_SCALER_OPTIONS_INIT                                            \
@@ -85,7 +85,7 @@ typedef struct shoal_nn_scaler_options {
         sizeof(shoal_nn_scaler_options), 65536.0, 2.0, 0.5, (int64_t)2000, NULL \
     }
 
-/* Makes a scaler. options NULL: the defaults above. */
+/* Makes a scaler. If options is NULL, the defaults above hold. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_create(const shoal_nn_scaler_options *options,
                                                                SHOAL_GIVES shoal_nn_scaler **scaler_out);
 /* Frees a scaler. NULL is allowed. */

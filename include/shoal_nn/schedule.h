@@ -57,12 +57,12 @@ typedef struct shoal_nn_schedule {
     size_t struct_size; /* sizeof(shoal_nn_schedule) */
     shoal_nn_schedule_kind kind;
     double lr;        /* the highest rate, after the warm-up */
-    int64_t n_warmup; /* steps of the warm-up; 0: none */
+    int64_t n_warmup; /* steps of the warm-up; 0 means no warm-up */
     int64_t n_steps;  /* COSINE: steps of the training, the warm-up included; above n_warmup. Otherwise 0 */
     double min_lr;    /* COSINE, INVERSE_SQRT: the lowest rate after the warm-up, 0 to lr. Otherwise 0 */
     int64_t step;     /* the number of the next step, which shoal_nn_schedule_next counts */
 } shoal_nn_schedule;
-/* All fields 0: set at least kind and lr. */
+/* Makes all fields 0. Set at least kind and lr. */
 #define SHOAL_NN_SCHEDULE_INIT SHOAL_SIZED(shoal_nn_schedule)
 
 /* Gives the rate of any step, counted from 0. Does not read or change schedule->step. */
