@@ -72,7 +72,7 @@ shoal_tensor *const *shoal_module_parameters(shoal_module *module, size_t *n_out
 
 struct subject {
     shoal_module_entry entry; /* its first place; owns the path and a reference on module and tensor */
-    shoal_tensor *replaced;   /* one reference; NULL: stays as it is */
+    shoal_tensor *replaced;   /* one reference; NULL if it stays as it is */
 };
 
 struct place {
@@ -154,7 +154,7 @@ static void end_plan(struct plan *plan)
 }
 
 /* The function's result must be a leaf. It requires a gradient if the tensor that it replaces did. */
-static shoal_status accept(struct subject *subject, shoal_tensor *given)
+static shoal_status accept_replacement(struct subject *subject, shoal_tensor *given)
 {
     shoal_tensor *old = subject->entry.tensor;
     if (!given) {
@@ -183,7 +183,7 @@ static shoal_status ask(struct subject *subject, shoal_module_function function,
         scope_callback_end(callback, "the function", function(context, &subject->entry, &given));
     TRY(shoal_scope_error());
     TRY(status);
-    return accept(subject, given);
+    return accept_replacement(subject, given);
 }
 
 static shoal_status ask_in_scope(struct subject *subject, shoal_module_function function, void *context)

@@ -84,7 +84,7 @@ static void take_one_turn(struct stage *stage, bool is_beat_due)
     serve_links(stage->watch);
     if (is_beat_due) {
         beat(stage->watch);
-        judge(stage->watch, clock_now_ns());
+        mark_silent_ranks_dead(stage->watch, clock_now_ns());
     }
     (void)pthread_mutex_unlock(&stage->watch->lock);
     for (int rank = 1; rank < N_RANKS; rank++) {

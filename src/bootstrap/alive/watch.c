@@ -295,7 +295,7 @@ static void beat(struct watch *watch)
  * Declares ranks dead that were silent for too long. The caller has read all input before. Silence is forgiven while
  * ranks still connect, and after this process itself did not run for a while.
  */
-static void judge(struct watch *watch, int64_t now_ns)
+static void mark_silent_ranks_dead(struct watch *watch, int64_t now_ns)
 {
     bool is_excused = !watch->is_judging || now_ns - watch->last_turn_ns > watch->options.heartbeat_ns / 2;
     for (int rank = 0; rank < watch->options.n_ranks; rank++) {
@@ -354,7 +354,7 @@ static void sleep_until(struct watch *watch, int64_t until_ns)
     }
 }
 
-/* One turn of the thread. False: the thread shall end. */
+/* Makes one turn of the thread. Returns false if the thread shall end. */
 static bool take_turn(struct watch *watch)
 {
     list_polled(watch);
@@ -369,7 +369,7 @@ static bool take_turn(struct watch *watch)
     int64_t now_ns = clock_now_ns();
     if (now_ns >= watch->next_beat_ns) {
         beat(watch);
-        judge(watch, now_ns);
+        mark_silent_ranks_dead(watch, now_ns);
         watch->next_beat_ns = now_ns + beat_ns(watch);
     }
     watch->last_turn_ns = now_ns;

@@ -142,7 +142,8 @@ shoal_status socket_connect(const char *name, int *fd_out)
 
 /* Without waiting --------------------------------------------------------------------------------------- */
 
-static enum socket_result judge(ssize_t bytes, size_t *bytes_out)
+/* Says what a system call that moves bytes has done. `bytes` is what it returned, and errno is its error. */
+static enum socket_result result_of_transfer(ssize_t bytes, size_t *bytes_out)
 {
     if (bytes > 0) {
         *bytes_out = (size_t)bytes;
@@ -158,7 +159,7 @@ static enum socket_result judge(ssize_t bytes, size_t *bytes_out)
 enum socket_result socket_read_now(int fd, void *buffer, size_t bytes, size_t *bytes_out)
 {
     /* Unexpected descriptors are closed by the kernel, because there is no room for them. */
-    return judge(recv(fd, buffer, bytes, MSG_DONTWAIT), bytes_out);
+    return result_of_transfer(recv(fd, buffer, bytes, MSG_DONTWAIT), bytes_out);
 }
 
 union descriptor_room {
@@ -181,7 +182,7 @@ enum socket_result socket_write_now(int fd, const struct iovec *parts, size_t n_
         header->cmsg_len = CMSG_LEN(sizeof(int));
         memcpy(CMSG_DATA(header), &passed_fd, sizeof(int));
     }
-    return judge(sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL), bytes_out);
+    return result_of_transfer(sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL), bytes_out);
 }
 
 /* Reads as socket_read_now does, and takes one descriptor that came along. */
@@ -192,7 +193,8 @@ static enum socket_result read_with_fd(int fd, void *buffer, size_t bytes, size_
     /* Room for exactly one: the kernel closes the rest. */
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_LEN(sizeof(int))};
-    enum socket_result result = judge(recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC), bytes_out);
+    enum socket_result result =
+        result_of_transfer(recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC), bytes_out);
     if (result != SOCKET_DONE) {
         return result;
     }

@@ -26,7 +26,7 @@
 #define DEAF_NS 50000000
 
 struct stranger {
-    int fd; /* -1: a free place */
+    int fd; /* -1 if the place is free */
     enum door door;
     int64_t since_ns;
     struct hello_head greeting;
@@ -35,7 +35,7 @@ struct stranger {
 };
 
 struct doorway {
-    _Atomic int listener; /* -1: closed; read by strangers_shut_door on another thread */
+    _Atomic int listener; /* -1 if it is closed; read by strangers_shut_door on another thread */
     struct proof_key key;
 };
 
@@ -165,7 +165,7 @@ int64_t strangers_expire(struct strangers *strangers)
 
 /* Serving ----------------------------------------------------------------------------------------------- */
 
-/* True: all bytes were sent. The buffer of a new socket has room for a few. */
+/* Returns true if all bytes were sent. The buffer of a new socket has room for a few. */
 static bool send_bytes(int fd, const void *bytes, size_t n_bytes)
 {
     const struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = n_bytes};
@@ -173,7 +173,7 @@ static bool send_bytes(int fd, const void *bytes, size_t n_bytes)
     return socket_write_now(fd, &part, 1, /*passed_fd=*/-1, &sent) == SOCKET_DONE && sent == n_bytes;
 }
 
-/* Accepts one connection. False: there is none, or no place for it. */
+/* Accepts one connection. Returns false if there is none, or no place for it. */
 static bool accept_one(struct strangers *strangers, enum door door)
 {
     struct stranger *stranger = strangers->places;
@@ -219,9 +219,9 @@ struct strangers_rejected strangers_get_rejected(const struct strangers *strange
     return strangers ? strangers->rejected : (struct strangers_rejected){.count = 0};
 }
 
-/* Checks a complete hello. */
-static void judge(struct strangers *strangers, struct stranger *stranger,
-                  void (*admit)(void *context, int fd), void *context)
+/* Checks a complete hello, answers it, and admits the stranger or turns it away. */
+static void answer_hello(struct strangers *strangers, struct stranger *stranger,
+                         void (*admit)(void *context, int fd), void *context)
 {
     struct welcome welcome =
         hello_judge(&stranger->greeting, &stranger->hello, &strangers->doors[stranger->door].key);
@@ -254,7 +254,7 @@ static void hear(struct strangers *strangers, struct stranger *stranger, void (*
     if (result == SOCKET_GONE || memcmp(stranger->hello.head.magic, HELLO_MAGIC, n_known) != 0) {
         turn_away(strangers, stranger);
     } else if (stranger->have == sizeof stranger->hello) {
-        judge(strangers, stranger, admit, context);
+        answer_hello(strangers, stranger, admit, context);
     }
 }
 

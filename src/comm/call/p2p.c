@@ -152,7 +152,7 @@ static shoal_status check_call(const struct shoal_group *group, const struct cal
     return status == SHOAL_OK ? callback_check_capture(call->name) : error_prefix(status, "%s", call->name);
 }
 
-/* NULL: no options. */
+/* Reads the options of a call; `given` is NULL if there are none. */
 static shoal_status read_options(const shoal_transfer_options *given, struct call *call)
 {
     shoal_transfer_options *options = &call->options;
@@ -233,7 +233,7 @@ static shoal_status obtain(struct shoal_group *group, int64_t deadline_ns, struc
 
 /* Finds the ends of all operations. The batch takes a reference to the p2p, so that threads that wait for the batch
    can still return after the world was closed. */
-static shoal_status connect(struct shoal_group *group, const struct call *call, struct p2p_batch *batch)
+static shoal_status find_ends(struct shoal_group *group, const struct call *call, struct p2p_batch *batch)
 {
     struct p2p *p2p = NULL;
     TRY(obtain(group, batch->deadline_ns, &p2p));
@@ -259,7 +259,7 @@ static shoal_status prepare(struct shoal_group *group, const struct call *call, 
     batch->is_limited = call->options.timeout_s > 0.0;
     batch->deadline_ns =
         batch->is_limited ? clock_deadline_after(call->options.timeout_s) : group_deadline(group);
-    shoal_status status = connect(group, call, batch);
+    shoal_status status = find_ends(group, call, batch);
     if (status == SHOAL_ERR_TIMEOUT && batch->is_limited) {
         return status; /* nothing was posted, and the next call connects again */
     }

@@ -122,7 +122,7 @@ static __attribute__((noinline, cold)) shoal_status fail_run(struct lane *lane, 
     return status;
 }
 
-static shoal_status connect(struct lane *lane, int64_t deadline_ns)
+static shoal_status connect_lane(struct lane *lane, int64_t deadline_ns)
 {
     TRY(part_lock_to_connect(&lane->part, &lane->connect_mutex, deadline_ns));
     /* Another thread may have failed to connect meanwhile. */
@@ -141,7 +141,7 @@ static shoal_status open_channel(struct lane *lane, const struct collective *col
     if (failure == SHOAL_OK && !find_channel(lane)) {
         int64_t deadline_ns = collective->timeout_s > 0.0 ? clock_deadline_after(collective->timeout_s)
                                                           : part_deadline(&lane->part);
-        shoal_status status = connect(lane, deadline_ns);
+        shoal_status status = connect_lane(lane, deadline_ns);
         if (status != SHOAL_OK) {
             return part_fail_unissued(&lane->part, status);
         }

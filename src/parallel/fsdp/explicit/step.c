@@ -112,8 +112,8 @@ static shoal_status refresh(struct fsdp_context *context)
     return SHOAL_OK;
 }
 
-/* Parameters that were gathered before the program asked for shards may be out of date. */
-static shoal_status give_up_old(struct fsdp_unit *unit)
+/* Reshards the unit if its parameters were gathered before the program asked for shards: they may be out of date. */
+static shoal_status reshard_if_stale(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
     bool is_old = is_gathered(unit) && unit->gather.n_asked != context->n_asked;
@@ -133,7 +133,7 @@ shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
     TRY(find_unit("pre_forward", fsdp, number, &unit));
-    TRY(fsdp_end_call(fsdp->context, "pre_forward", give_up_old(unit)));
+    TRY(fsdp_end_call(fsdp->context, "pre_forward", reshard_if_stale(unit)));
     if (unit->step.phase != FSDP_PRE_BACKWARD) { /* otherwise it is recomputed inside its backward pass */
         TRY(explicit_check_ended(fsdp, "pre_forward"));
     }

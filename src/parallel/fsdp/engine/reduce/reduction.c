@@ -255,7 +255,7 @@ static shoal_status end_all_reduces(struct fsdp_context *context)
 
 /* Ends the reduce-scatter, and starts what follows it: the all-reduce over the replicas or, without replicas, the hook.
    If the replicas are not reduced in this pass, keeps the results for them. */
-static shoal_status carry_on(struct fsdp_reduction *reduction)
+static shoal_status finish_scatter_start_all_reduce(struct fsdp_reduction *reduction)
 {
     TRY(wait_for_work(reduction));
     TRY(fsdp_tell_reduction(reduction->unit, fsdp_custom_end_comparison(&reduction->compared)));
@@ -277,7 +277,7 @@ static shoal_status carry_on(struct fsdp_reduction *reduction)
 static shoal_status end_scatter(struct fsdp_context *context)
 {
     struct fsdp_reduction *first = &context->reductions.items[0];
-    shoal_status status = carry_on(first);
+    shoal_status status = finish_scatter_start_all_reduce(first);
     if (status != SHOAL_OK || (context->mesh.replicate && !first->all_reduces)) {
         return drop_first(context, status);
     }
