@@ -36,7 +36,7 @@ static void format_step(char name[STEP_NAME_BYTES], int64_t step)
     (void)snprintf(name, STEP_NAME_BYTES, STEP "%09" PRId64, step);
 }
 
-/* -1: it is not the name of a checkpoint. */
+/* Returns -1 if it is not the name of a checkpoint. */
 static int64_t parse_step(const char *name)
 {
     char again[STEP_NAME_BYTES];
@@ -101,7 +101,7 @@ static bool is_complete(const char *path)
 
 struct entry {
     char name[NAME_MAX + 1];
-    int64_t step;     /* -1: it is not a checkpoint */
+    int64_t step;     /* -1 if it is not a checkpoint */
     bool is_replaced; /* its name begins with REPLACED */
 };
 

@@ -22,8 +22,8 @@
 /* How many checkpoints stay. Damaged ones do not count: they stay until there are enough newer ones without damage. The
    same holds for symbolic links, of which only the link is removed. */
 struct directory_keep {
-    int count;                            /* 0: all */
-    bool (*is_damaged)(const char *path); /* NULL: none is */
+    int count;                            /* 0 means all */
+    bool (*is_damaged)(const char *path); /* NULL if none is */
 };
 
 struct directory_save {
@@ -60,7 +60,7 @@ shoal_status directory_save_commit(struct directory_save *save, bool replaces,
 /* Releases the lock. Without a commit, removes what was written. DIRECTORY_SAVE_INIT is allowed. */
 void directory_save_end(struct directory_save *save);
 
-/* The step in the name of a checkpoint's directory; -1: it has another name. */
+/* The step in the name of a checkpoint's directory; -1 if it has another name. */
 int64_t directory_step(const char *path);
 
 /* The steps of complete checkpoints in `directory`, ascending, each once. It is no error if there are none, or no such

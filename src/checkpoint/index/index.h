@@ -100,7 +100,7 @@ shoal_status index_read(const char *text, size_t bytes, struct checkpoint_index 
 /* Frees what index_read has made. Zeros are allowed. */
 void index_free(struct checkpoint_index *index);
 
-/* The tensor of that section and name or alias; NULL: none. Index made by index_read only. */
+/* The tensor of that section and name or alias; NULL if there is none. Index made by index_read only. */
 const struct index_tensor *index_find(const struct checkpoint_index *index, const char *section,
                                       const char *name);
 

@@ -23,11 +23,12 @@ shoal_status index_check_file(const char *name);
 
 /* A map from hashes of sections and names or aliases to indices of index->tensors. */
 
-/* Adds a name of a tensor, for which there is room. False: the section has that name already, and *other_out has it. */
+/* Adds a name of a tensor, for which there is room. Returns false if the section has that name already, and *other_out
+   has it. */
 bool index_names_add(struct map *names, const struct checkpoint_index *index, size_t number, const char *name,
                      const struct index_tensor **other_out);
 
-/* NULL: there is none. */
+/* Returns NULL if there is none. */
 const struct index_tensor *index_names_find(const struct map *names, const struct checkpoint_index *index,
                                             const char *section, const char *name);
 

@@ -10,7 +10,7 @@ static bool has_batch(const shoal_checkpoint_progress *progress)
     return progress->n_ranks > 0 && progress->batch > 0 && progress->n_accumulate > 0;
 }
 
-/* Of one step; false: more than can be counted. */
+/* Counts the samples of one step. Returns false if they are more than can be counted. */
 static bool count_samples(const shoal_checkpoint_progress *progress, int64_t *n_samples_out)
 {
     return !__builtin_mul_overflow(progress->n_ranks, progress->batch, n_samples_out) &&

@@ -178,7 +178,7 @@ static struct box_piece make_piece(const struct box *box, const int64_t *indices
     return piece;
 }
 
-/* False: there are no more. */
+/* Returns false if there are no more. */
 static bool advance(const struct box *box, int64_t *indices)
 {
     if (!box->is_direct) {

@@ -41,13 +41,13 @@ struct box {
     bool is_direct; /* then there is one chunk, all of it */
     int cut;
     int64_t chunk;
-    size_t buffer_bytes; /* what the largest piece needs; 0: is_direct */
+    size_t buffer_bytes; /* what the largest piece needs; 0 if is_direct */
 };
 
 /*
- * A box of a tensor of that shape. `begin` NULL: from 0. `length` NULL: to the end. `strides`: of the memory, in
- * elements; NULL: contiguous. SHOAL_ERR_INVALID, with the name of the argument, if the box does not lie within the
- * shape or its strides leave the address space.
+ * A box of a tensor of that shape. If `begin` is NULL, it begins at 0; if `length` is NULL, it goes to the end.
+ * `strides` are those of the memory, in elements; NULL means contiguous. SHOAL_ERR_INVALID, with the name of the
+ * argument, if the box does not lie within the shape or its strides leave the address space.
  */
 struct box_arguments {
     int n_dims;

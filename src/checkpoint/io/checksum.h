@@ -27,7 +27,7 @@ struct checksums {
     uint64_t *sums; /* of the blocks that are complete */
     size_t n_sums;
     size_t capacity;
-    void *state;        /* of the block that is not; NULL: none was ever needed */
+    void *state;        /* of the block that is not; NULL if none was ever needed */
     size_t state_bytes; /* of that block, so far */
 };
 

@@ -23,9 +23,9 @@
 
 struct file {
     int fd;
-    int directory_fd;  /* of the target; -1: another process commits */
+    int directory_fd;  /* of the target; -1 if another process commits */
     char *path;        /* of what is written */
-    char *target;      /* NULL: another process commits */
+    char *target;      /* NULL if another process commits */
     bool is_temporary; /* closing removes it */
     pid_t owner;       /* because a forked child must not remove what its parent writes */
 };

@@ -14,7 +14,7 @@
 /* Returns `text`. */
 const char *hexfloat_format(char text[HEXFLOAT_BYTES], double value);
 
-/* False: the text is not what hexfloat_format writes, and *value_out is not set. */
+/* Returns false if the text is not what hexfloat_format writes, and *value_out is not set. */
 bool hexfloat_parse(const char *text, double *value_out);
 
 #endif

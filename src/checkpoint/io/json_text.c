@@ -35,7 +35,7 @@ void json_text_numbers(struct json_text *out, const char *between, const int64_t
     json_text_add(out, "]");
 }
 
-/* The escape sequence that JSON requires for the character; NULL: none. */
+/* The escape sequence that JSON requires for the character; NULL if there is none. */
 static const char *escape(unsigned char c, char code[8])
 {
     static const char *const escapes[128] = {['"'] = "\\\"", ['\\'] = "\\\\", ['\b'] = "\\b", ['\f'] = "\\f",

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct json_text {
-    char *text; /* NULL: only counted */
+    char *text; /* NULL if the text is only counted */
     size_t bytes;
 };
 

@@ -267,7 +267,8 @@ static shoal_status remove_unless_directory(int directory_fd, const char *name, 
     return *is_directory_out ? SHOAL_OK : remove_at(directory_fd, name, 0, path);
 }
 
-/* Removes what is in a directory up to the first directory in it, whose name goes to `inner`; "": it is empty now. */
+/* Removes what is in a directory up to the first directory in it, whose name goes to `inner`; that is "" if the
+   directory is empty now. */
 static shoal_status remove_files(int directory_fd, const char *path, char inner[NAME_MAX + 1])
 {
     inner[0] = '\0';

@@ -33,11 +33,11 @@ shoal_status path_open_parent(const char *path, int *fd_out);
 /* Makes changes of a directory durable: new, changed and removed names. `path` is for error texts. */
 shoal_status path_sync(int directory_fd, const char *path);
 
-/* The same for the directory that the path is in. */
+/* Makes changes of the directory that the path is in durable. */
 shoal_status path_sync_parent(const char *path);
 
-/* Opens a file for reading and writing, and makes it if there is none. `flags` are additional flags of open. -1: errno
-   says why. On network file systems a signal may interrupt open; the call then tries again. */
+/* Opens a file for reading and writing, and makes it if there is none. `flags` are additional flags of open. Returns -1
+   if it fails; errno says why. On network file systems a signal may interrupt open; the call then tries again. */
 int path_create_file(int directory_fd, const char *path, int flags);
 
 /* Makes a directory, and its name durable. One that is there already is fine. */

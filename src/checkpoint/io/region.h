@@ -24,10 +24,10 @@ bool region_equals(const struct region *a, const struct region *b, int n_dims);
 /* For sorting: by begin, then by length, the first dimension first. */
 int region_compare(const struct region *a, const struct region *b, int n_dims);
 
-/* The intersection. False: it is empty, and *both_out is not set. */
+/* Gives the intersection. Returns false if it is empty; *both_out is then not set. */
 bool region_intersect(const struct region *a, const struct region *b, int n_dims, struct region *both_out);
 
-/* Makes the region of `length` indices from `offset` on along `dim`; -1: the whole tensor. */
+/* Makes the region of `length` indices from `offset` on along `dim`, or of the whole tensor if `dim` is -1. */
 void region_make(struct region *region_out, int n_dims, const int64_t *shape, int dim, int64_t offset,
                  int64_t length);
 

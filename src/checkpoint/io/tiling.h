@@ -19,7 +19,7 @@
 /* The first element, in row-major order, that is not in exactly one region. */
 struct tiling_fault {
     int64_t element[SHOAL_MAX_DIMS];
-    int64_t n_regions; /* how many contain it; 1: there is no such element */
+    int64_t n_regions; /* how many contain it; 1 if there is no such element */
 };
 
 /*

@@ -30,7 +30,7 @@ struct item_info {
 /* What this rank has of it, now. */
 struct item_part {
     struct region region; /* of the whole */
-    void *data; /* of the part's first element; NULL: the part is empty, or has no memory (meta device) */
+    void *data; /* of the part's first element; NULL if the part is empty, or has no memory (meta device) */
     int64_t strides[SHOAL_MAX_DIMS]; /* of the memory, in elements */
 };
 

@@ -100,7 +100,7 @@ shoal_status items_list_check_section(const char *section)
 
 /* Adding ----------------------------------------------------------------------------------------------- */
 
-/* Makes a copy of `before`, and after it `first` and `second` joined. NULL: no memory. */
+/* Makes a copy of `before`, and after it `first` and `second` joined. Returns NULL if memory runs out. */
 static char *join(const char *before, const char *first, const char *second, const char **joined_out)
 {
     size_t before_bytes = before ? strlen(before) + 1 : 0;

@@ -19,7 +19,7 @@
 
 /* What an entry is now: which part this rank has, and its values in either `tensor` or `data`. */
 struct item_place {
-    int dim; /* -1: all of it; offset and length are 0 */
+    int dim; /* -1 if the rank has all of it; offset and length are 0 then */
     int64_t offset;
     int64_t length;
     shoal_tensor *tensor;
@@ -39,7 +39,7 @@ struct item_source {
     /* Gives the entry as it is now. The caller checks shape and dtype of the tensor. For ITEM_PLACE `data` may be
        NULL. */
     shoal_status (*look)(struct item_entry *entry, enum item_use use, struct item_place *place_out);
-    /* Frees what the entry holds for its source. NULL: nothing to free. */
+    /* Frees what the entry holds for its source. It is NULL if there is nothing to free. */
     void (*release)(struct item_entry *entry);
 };
 
@@ -96,7 +96,7 @@ struct shoal_items {
 /* Removes everything. */
 void items_list_clear(shoal_items *items);
 
-/* Finds the entry, or in the section ITEMS_VALUES the value, that has the name. False: nothing has it. */
+/* Finds the entry, or in the section ITEMS_VALUES the value, that has the name. Returns false if nothing has it. */
 bool items_list_find(const shoal_items *items, const char *section, const char *name, size_t *number_out);
 
 /* Whether the name can be given to something new. `argument` names it in texts. */

@@ -92,7 +92,7 @@ void items_tree_unref(struct items_tree *tree)
     }
 }
 
-/* The path in the first line that differs; "": one of them has ended. */
+/* The path in the first line that differs; "" if one of them has ended. */
 static const char *find_other(const char *was, const char *is, int *length_out)
 {
     size_t line = 0;

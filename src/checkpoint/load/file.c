@@ -288,7 +288,7 @@ struct block_walk {
     size_t next; /* block in the run */
 };
 
-/* False: there are no more. */
+/* Returns false if there are no more. */
 static bool next_marked(const struct load_file *file, struct block_walk *walk, struct block *block_out)
 {
     while (walk->run < file->info->n_runs) {

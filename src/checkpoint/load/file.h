@@ -23,10 +23,10 @@
 
 struct load_file {
     const struct index_file *info;
-    const char *id; /* of the save; NULL: a file of another tool, which has none, and no sums */
+    const char *id; /* of the save; NULL for a file of another tool, which has none, and no sums */
     bool skips_sums;
     char *path;
-    int fd;               /* -1: not open */
+    int fd;               /* -1 if it is not open */
     bool stays_open;      /* after a look */
     bool is_used;         /* something was marked */
     struct stat seen;     /* by the look */

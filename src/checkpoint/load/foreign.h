@@ -15,8 +15,8 @@
 #define FOREIGN_FILE_NAME "model.safetensors"
 
 /*
- * Reads the headers of all files. `text` has `bytes` bytes and is that of FOREIGN_INDEX_NAME; NULL: the directory has
- * FOREIGN_FILE_NAME only. Errors name the file. On failure nothing is left to free.
+ * Reads the headers of all files. `text` has `bytes` bytes and is that of FOREIGN_INDEX_NAME; it is NULL if the
+ * directory has FOREIGN_FILE_NAME only. Errors name the file. On failure nothing is left to free.
  */
 shoal_status load_foreign_read(const char *directory, const char *text, size_t bytes,
                                struct checkpoint_index *index_out);

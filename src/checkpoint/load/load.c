@@ -66,9 +66,9 @@ struct load {
     shoal_items *items;
     shoal_checkpoint_load_options options;
     struct found found;
-    int64_t step; /* first rank only: that of the directory's name; -1: the directory itself */
-    bool
-        has_damage; /* this rank has failed because of files of the checkpoint; another checkpoint may be readable */
+    int64_t step; /* first rank only: that of the directory's name; -1 for the directory itself */
+    /* This rank has failed because of files of the checkpoint; another checkpoint may be readable. */
+    bool has_damage;
     size_t n_damaged;                   /* checkpoints that were skipped */
     char damage_text[ERROR_TEXT_BYTES]; /* of the newest of these */
     struct checkpoint_index index;
@@ -161,7 +161,8 @@ static bool has_file(const char *path, const char *name)
     return is_there;
 }
 
-/* Opens a file in a directory, even if the whole path is longer than the system allows. -1: errno says why. */
+/* Opens a file in a directory, even if the whole path is longer than the system allows. Returns -1 if it fails; errno
+   says why. */
 static int open_file(const char *path, const char *name)
 {
     int directory_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -272,7 +273,8 @@ static shoal_status report_none(const struct load *load)
     return error_set(SHOAL_ERR_STATE, "%.300s: there is no complete checkpoint%s", load->directory, of_step);
 }
 
-/* The checkpoint that was asked for, or the newest, or the newest before the damaged ones. NULL: none. */
+/* Finds the checkpoint that was asked for, or the newest, or the newest before the damaged ones; NULL if there is
+   none. */
 static shoal_status find_path(struct load *load, char **path_out)
 {
     int64_t least = load->options.has_step ? load->options.step : 0;

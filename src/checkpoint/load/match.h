@@ -14,7 +14,7 @@
 #include "checkpoint/load/read.h"
 
 struct load_rules {
-    const char *section; /* only this one; NULL: all, and numbers and strings */
+    const char *section; /* only this one; NULL means all, and numbers and strings */
     bool allows_missing;
     bool allows_unexpected;
     bool casts;

@@ -23,7 +23,7 @@ _Static_assert(BOX_BUFFER_BYTES >= CHECKSUM_BLOCK_BYTES, "one buffer serves both
 
 /* Boxes ------------------------------------------------------------------------------------------------ */
 
-/* The box of a move in its piece. `strides` NULL: contiguous memory. */
+/* The box of a move in its piece. If `strides` is NULL, memory is contiguous. */
 static shoal_status make_box(const struct load_reader *reader, const struct load_move *move,
                              const int64_t *strides, struct box *box_out)
 {

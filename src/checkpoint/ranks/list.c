@@ -21,7 +21,7 @@
 
 /* Written twice, first without memory to learn the length. */
 struct bytes {
-    char *data; /* NULL: only counted */
+    char *data; /* NULL if bytes are only counted */
     size_t n_bytes;
 };
 

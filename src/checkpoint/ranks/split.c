@@ -21,7 +21,7 @@
 struct share {
     const struct table_region *region;
     size_t tensor;
-    int dim; /* along which it is cut; -1: it has one element */
+    int dim; /* along which it is cut; -1 if it has one element */
     int64_t n_rows;
     int64_t row_bytes;
     int64_t min_rows; /* of a piece */

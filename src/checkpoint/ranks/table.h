@@ -30,7 +30,7 @@ struct table_tensor {
     const char *const *aliases;
     size_t n_aliases;
     struct table_region *regions; /* by begin */
-    size_t n_regions;             /* 0: the tensor has no elements */
+    size_t n_regions;             /* 0 if the tensor has no elements */
 };
 
 struct table {

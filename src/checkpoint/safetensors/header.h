@@ -58,15 +58,15 @@ shoal_status safetensors_header_parse(const char *text, size_t bytes, uint64_t d
 /* A header of zeros is allowed. */
 void safetensors_header_free(struct safetensors_header *header);
 
-/* NULL: there is none. */
+/* Returns NULL if there is none. */
 const struct safetensors_tensor *safetensors_header_find(const struct safetensors_header *header,
                                                          const char *name);
 
-/* The row of safetensors/dtypes.def, by which tensors are ordered in a file; -1: the format has no such dtype. */
+/* The row of safetensors/dtypes.def, by which tensors are ordered in a file; -1 if the format has no such dtype. */
 int safetensors_dtype_row(shoal_dtype dtype);
 /* The name of the dtype of a row in files. */
 const char *safetensors_dtype_name(int row);
-/* Finds a dtype by its name in files. False: there is none. */
+/* Finds a dtype by its name in files. Returns false if there is none. */
 bool safetensors_dtype_find(const char *name, shoal_dtype *dtype_out);
 
 /* Checks that `bytes` bytes from `offset` on lie within the tensor. */

@@ -35,7 +35,6 @@ static bool is_key(const void *context, const void *wanted, size_t index)
     return strcmp(layout->pairs[index].key, wanted) == 0;
 }
 
-/* -1: no tensor has the name. */
 int64_t safetensors_layout_find(const shoal_safetensors_layout *layout, const char *name)
 {
     size_t index;

@@ -45,7 +45,7 @@ shoal_status safetensors_layout_arrange(shoal_safetensors_layout *layout);
 /* Where in the file the data of a tensor begins. The layout was arranged, and nothing was added since. */
 uint64_t safetensors_layout_offset(const shoal_safetensors_layout *layout, size_t index);
 
-/* The same; afterwards nothing can be added. Adds a reference. */
+/* Arranges the layout, to which nothing can be added afterwards. Adds a reference. */
 shoal_status safetensors_layout_fix(shoal_safetensors_layout *layout);
 
 /* Makes the header; `tensors` are in the order of the file. Its size, including that of its length, is a multiple of 8.

@@ -29,7 +29,7 @@
 
 struct shoal_safetensors {
     struct safetensors_header header;
-    int fd;                    /* -1: in memory */
+    int fd;                    /* -1 for a file in memory */
     const unsigned char *data; /* of a file in memory: byte 0 of the data */
     uint64_t data_begin;       /* of a file with a descriptor: where the data begins in it */
 };
@@ -199,7 +199,7 @@ static const struct safetensors_tensor *tensor_at(const shoal_safetensors *file,
     return is_there ? &file->header.tensors[index] : NULL;
 }
 
-/* Likewise, and says why not. */
+/* Gives tensor number `index`, or an error that says why there is none. */
 static shoal_status get_tensor(const shoal_safetensors *file, int64_t index,
                                const struct safetensors_tensor **tensor_out)
 {

@@ -16,8 +16,8 @@
 
 /* UTF-8 ------------------------------------------------------------------------------------------------ */
 
-/* The number of bytes of the UTF-8 character that begins here; 0: it is invalid (cut off, overlong, a surrogate, too
-   large). */
+/* Returns the number of bytes of the UTF-8 character that begins here; 0 if it is invalid (cut off, overlong, a
+   surrogate, too large). */
 static size_t measure_character(const unsigned char *bytes)
 {
     static const struct {

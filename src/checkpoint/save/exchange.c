@@ -73,7 +73,7 @@ static void begin_tensor(struct exchange *exchange, const struct save_exchanged 
     exchange->cutting = cutting;
 }
 
-/* Goes on to the next slice of the tensor; false: there is none. */
+/* Goes on to the next slice of the tensor. Returns false if there is none. */
 static bool advance(struct cutting *cutting)
 {
     const struct table_tensor *tensor = cutting->tensor;
@@ -90,7 +90,7 @@ static bool advance(struct cutting *cutting)
     return false;
 }
 
-/* False: there are no more. */
+/* Returns false if there are no more. */
 static bool next_slice(struct exchange *exchange, struct slice *slice_out)
 {
     struct cutting *cutting = &exchange->cutting;

@@ -74,7 +74,7 @@ static int compare_runs(const void *a, const void *b)
     return left->run.at == right->run.at ? 0 : left->run.at < right->run.at ? -1 : 1;
 }
 
-/* Sums stay in `numbers`. `runs` NULL: only counts. */
+/* Sums stay in `numbers`. If `runs` is NULL, only counts. */
 static size_t unpack_runs(uint64_t *numbers, size_t count, struct found_run *runs)
 {
     size_t n_runs = 0;

@@ -30,7 +30,7 @@
 struct save_file {
     char *name;
     uint64_t bytes;
-    shoal_safetensors_layout *layout; /* NULL: a file of pieces of another rank, of which it is not needed */
+    shoal_safetensors_layout *layout; /* NULL for a file of pieces of another rank, where it is not needed */
 };
 
 /* Where a piece (format pieces) or a tensor (format whole) begins. */
@@ -87,8 +87,8 @@ struct save {
 
     struct save_exchanged *exchanged; /* by place */
     size_t n_exchanged;
-    struct save_job
-        *jobs; /* of this rank; slices of exchanged tensors (save/exchange.h) are not among them */
+    /* Of this rank; slices of exchanged tensors (save/exchange.h) are not among them. */
+    struct save_job *jobs;
     size_t n_jobs;
     size_t job_capacity;
     struct save_run *runs; /* what this rank has written */

@@ -26,12 +26,12 @@
 struct access {
     struct shoal_node *node;
     uint32_t position;
-    uint32_t next_write; /* the next entry of the storage that writes; ACCESSES_NONE: none */
+    uint32_t next_write; /* the next entry of the storage that writes; ACCESSES_NONE if there is none */
     bool is_write;
 };
 
 struct accesses {
-    struct effects *effects; /* NULL: memory demands no order */
+    struct effects *effects; /* NULL if memory demands no order */
     uint32_t *positions;     /* by id: place in the list, counted from 1 */
     uint32_t n_ids;
     struct access *entries; /* of all storages, one storage after the other, each in program order */
@@ -51,7 +51,7 @@ void accesses_free(struct accesses *accesses);
 /* Returns the first entry of the storage after a position; first[storage + 1]: none. */
 uint32_t accesses_behind(const struct accesses *accesses, uint32_t storage, uint32_t position);
 
-/* Returns the position of a node; 0: the node was made after the lists. */
+/* Returns the position of a node; 0 if the node was made after the lists. */
 static inline uint32_t accesses_position(const struct accesses *accesses, const struct shoal_node *node)
 {
     return node->id < accesses->n_ids ? accesses->positions[node->id] : 0;

@@ -39,7 +39,7 @@ struct builder {
     size_t capacity;
     size_t first_wait;
     size_t n_waits;
-    char reason[256]; /* why the start begins no block; "": it does */
+    char reason[256]; /* why the start begins no block; "" if it does */
 };
 
 static bool is_member(const struct builder *builder, const struct shoal_node *node)

@@ -8,7 +8,7 @@
 
 struct search {
     const struct shoal_graph *graph;
-    const shoal_op *const *ops; /* NULL: every op that starts communication */
+    const shoal_op *const *ops; /* NULL means every op that starts communication */
     size_t n_ops;
     shoal_comm_block_filter filter;
     void *context;

@@ -40,9 +40,10 @@ struct walk {
     size_t n_groups;
     struct sequence starts;
     struct sequence waits;
-    struct shoal_node **source; /* by id: the start whose result the node gives; NULL: none, or several */
-    struct map waited;          /* storages that were waited for -> indices of last_waits */
-    uint32_t *last_waits;       /* the number of the last wait for the storage */
+    /* By id: the start whose result the node gives; NULL if there is none, or there are several. */
+    struct shoal_node **source;
+    struct map waited;    /* storages that were waited for -> indices of last_waits */
+    uint32_t *last_waits; /* the number of the last wait for the storage */
     size_t n_waited;
     size_t waited_capacity;
 };

@@ -48,13 +48,13 @@ struct effects {
 /* A node that has read a storage since it was last written. Each storage has a list of them. */
 struct reader {
     struct shoal_node *node;
-    size_t next; /* index + 1; 0: the last */
+    size_t next; /* index + 1; 0 for the last one */
 };
 
 struct storage_state {
     uint32_t seen_at; /* the place of the node with which it first appeared */
     struct shoal_node *last_write;
-    size_t readers;       /* index + 1 of the newest; 0: none */
+    size_t readers;       /* index + 1 of the newest; 0 if there is none */
     uint32_t accessed_at; /* the place of the node that accessed it last */
     size_t access;        /* the index of that node's access in `accesses` */
     uint32_t input_of;    /* the place of the last node that has it as an argument (mark_inputs) */
@@ -62,7 +62,7 @@ struct storage_state {
 
 /* What the walk knows of a node; by id. */
 struct node_state {
-    uint32_t place;    /* in the list, counted from 1; 0: the walk has not been there yet */
+    uint32_t place;    /* in the list, counted from 1; 0 if the walk has not been there yet */
     uint32_t named_at; /* the place of the last node that has this one as an input or an edge to it */
     size_t values;     /* index in walk.values, where the storages of its values begin */
 };

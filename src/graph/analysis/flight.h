@@ -32,7 +32,7 @@ struct flight_use {
     const struct shoal_node *start;
     struct span span;
     uint32_t storage;
-    /* Neighbours in the list flight_storage.placed or .loose: index + 1; 0: none. */
+    /* Neighbours in the list flight_storage.placed or .loose: index + 1; 0 if there is none. */
     uint32_t prev;
     uint32_t next;
     bool is_write;
@@ -47,9 +47,10 @@ struct flight_storage {
 };
 
 struct flight_state {
-    const struct shoal_node *giver; /* the start whose result, or a view of it, the node gives; NULL: none */
-    uint32_t first_use;             /* of a start: its uses follow each other */
-    bool has_ended;                 /* of a start: a result of it has been waited for */
+    /* The start whose result, or a view of it, the node gives; NULL if there is none. */
+    const struct shoal_node *giver;
+    uint32_t first_use; /* of a start: its uses follow each other */
+    bool has_ended;     /* of a start: a result of it has been waited for */
     bool is_anywhere;
 };
 
@@ -57,12 +58,12 @@ struct flight {
     const struct shoal_graph *graph;
     bool has_reads;   /* reads of starts are in the trees, too */
     bool is_any_rank; /* the caller wants all starts that a wait may end on some rank */
-    /* Returns a value of a node on this rank. NULL: values are those of the graph. */
+    /* Returns a value of a node on this rank. It is NULL if values are those of the graph. */
     const shoal_tensor *(*here)(void *context, const struct shoal_node *node, size_t value);
     void *context;
 
     /* All zero at first. */
-    const struct shoal_node *first_start; /* NULL: none */
+    const struct shoal_node *first_start; /* NULL if there is none */
     struct map numbers;                   /* of storages that starts use */
     struct flight_use *uses;              /* in the order of starts */
     size_t n_uses;
@@ -86,7 +87,7 @@ void flight_pass(struct flight *flight, const struct shoal_node *node); /* neith
 typedef shoal_status (*flight_end)(void *context, const struct shoal_node *start, bool is_certain);
 shoal_status flight_wait(struct flight *flight, const struct shoal_node *wait, flight_end end, void *context);
 
-/* Returns the storage that a value of the node lies in; NULL: no start uses it. */
+/* Returns the storage that a value of the node lies in; NULL if no start uses it. */
 const struct flight_storage *flight_storage_of(const struct flight *flight, const struct shoal_node *node,
                                                const shoal_tensor *tensor);
 

@@ -431,7 +431,8 @@ static bool is_getitem(const struct shoal_node *node)
     return node->op && node->op->index == OP_getitem;
 }
 
-/* Returns the entry of lint->first_wait for the element that a getitem gives; NULL: its index is not a fixed number. */
+/* Returns the entry of lint->first_wait for the element that a getitem gives; NULL if its index is not a fixed
+   number. */
 static const struct shoal_node **find_element(const struct lint *lint, const struct shoal_node *list,
                                               const struct shoal_node *getitem)
 {
@@ -449,7 +450,7 @@ static const struct shoal_node *earlier(const struct shoal_node *a, const struct
     return !a || (b && b->order < a->order) ? b : a;
 }
 
-/* Returns the first wait among the users of the node; NULL: none. */
+/* Returns the first wait among the users of the node; NULL if there is none. */
 static const struct shoal_node *find_wait(const struct shoal_node *node)
 {
     const struct shoal_node *first = NULL;
@@ -482,8 +483,8 @@ static shoal_status check_uses(const struct shoal_node *start, const struct shoa
 
 /*
  * A start that gives a list is waited for as a whole (wait_tensors), or element by element; only elements that are used
- * need a wait. Fills lint->first_wait. *settled_out: the wait after which all elements have been waited for; NULL:
- * none.
+ * need a wait. Fills lint->first_wait. *settled_out is the wait after which all elements have been waited for; NULL if
+ * there is none.
  */
 static shoal_status find_waits(const struct lint *lint, const struct shoal_node *start,
                                const struct shoal_node *whole, const struct shoal_node **settled_out)
@@ -532,9 +533,9 @@ static shoal_status check_start(const struct lint *lint, const struct shoal_node
 
 /* What the first walk collects for later checks. */
 struct findings {
-    const struct shoal_node *output;      /* NULL: none */
+    const struct shoal_node *output;      /* NULL if there is none */
     size_t n_values;                      /* the most that a node gives */
-    const struct shoal_node *first_start; /* NULL: none */
+    const struct shoal_node *first_start; /* NULL if there is none */
     /* Starts, waits, and others whose memory may demand an order. */
     const struct shoal_node **ordered;
     size_t n_ordered;

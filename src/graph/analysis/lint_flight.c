@@ -42,7 +42,7 @@ static bool overlap(struct span a, struct span b)
     return a.first < b.end && b.first < a.end;
 }
 
-/* Returns an open read of a start that overlaps the tensor; NULL: none. */
+/* Returns an open read of a start that overlaps the tensor; NULL if there is none. */
 static const struct flight_use *find_read(const struct flight *flight, size_t storage,
                                           const shoal_tensor *tensor)
 {

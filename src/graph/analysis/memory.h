@@ -30,7 +30,7 @@ uint64_t memory_profile_peak(const struct memory_profile *profile);
 /* Returns the memory in use while the node runs. */
 uint64_t memory_profile_at(const struct memory_profile *profile, const struct shoal_node *node);
 
-/* Returns the first node, or the last one, at which more memory than `limit` is in use; NULL: none. */
+/* Returns the first node, or the last one, at which more memory than `limit` is in use; NULL if there is none. */
 struct shoal_node *memory_profile_find_above(struct memory_profile *profile, uint64_t limit, bool is_first);
 
 /* Moves a node directly before `where`, in the graph and in the profile. Cannot fail. */

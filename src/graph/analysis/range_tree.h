@@ -40,7 +40,7 @@ uint32_t range_tree_rank(const struct range_tree *tree, uint32_t item);
 int64_t range_tree_value(const struct range_tree *tree, uint32_t item);
 int64_t range_tree_largest(const struct range_tree *tree);
 
-/* Returns the first item, or the last one, whose value is larger than the limit; RANGE_TREE_NONE: none. */
+/* Returns the first item, or the last one, whose value is larger than the limit; RANGE_TREE_NONE if there is none. */
 uint32_t range_tree_find_larger(struct range_tree *tree, int64_t limit, bool is_first);
 
 /* Adds an amount to all items from `from` to `to`, both included. `to` must not be before `from`. */

@@ -42,7 +42,7 @@ void span_tree_open(struct span_tree *tree, struct span span, enum span_use use,
 void span_tree_close(struct span_tree *tree, struct span span, enum span_use use, uint32_t owner);
 
 /* Returns the owner of a write that overlaps the span, which may be any span; for reads, 0 if there is one.
-   SPAN_TREE_NONE: there is none. */
+   Returns SPAN_TREE_NONE if there is none. */
 uint32_t span_tree_find(const struct span_tree *tree, struct span span, enum span_use use);
 
 #endif

@@ -282,7 +282,7 @@ static shoal_status add_inputs(struct capture *capture)
 
 /* Outputs ---------------------------------------------------------------------------------------------- */
 
-/* Returns the index of the input whose stand-in the leaf is; CAPTURED_NONE: none. */
+/* Returns the index of the input whose stand-in the leaf is; CAPTURED_NONE if there is none. */
 static size_t find_given(const struct capture *capture, const shoal_tensor *leaf)
 {
     for (size_t i = 0; leaf->storage->traced_op == STORAGE_OF_STEP && i < capture->n_inputs; i++) {
@@ -456,7 +456,7 @@ static void note_states(struct captured *captured)
         captured->parts[i].needs_gradient = captured->parts[i].tensor->history != NULL;
     }
     captured->looked = 0;
-    (void)captured_is_current(captured); /* false: the step has frozen or thawed something for good */
+    (void)captured_is_current(captured); /* it is false if the step has frozen or thawed something for good */
 }
 
 static shoal_status run_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs,

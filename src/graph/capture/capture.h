@@ -77,7 +77,7 @@ struct capture_flight {
 /* A leaf whose gradient changed. */
 struct capture_leaf {
     shoal_tensor *leaf;   /* one reference */
-    shoal_tensor *before; /* its gradient before the step, one reference; NULL: none */
+    shoal_tensor *before; /* its gradient before the step, one reference; NULL if there is none */
     bool was_averaged;    /* is_averaged of that gradient (tensor/tensor.h) */
 };
 
@@ -105,7 +105,7 @@ struct capture {
     shoal_tensor *const *inputs;        /* the caller's tensors */
     shoal_tensor **stand_ins;           /* the tensors that the step gets for them, one reference each */
     size_t n_inputs;
-    struct shoal_node *last_placeholder; /* NULL: none yet */
+    struct shoal_node *last_placeholder; /* NULL if there is none yet */
 
     struct capture_storage *storages;
     size_t n_storages;
@@ -150,7 +150,7 @@ shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor,
    not be noted. */
 shoal_status capture_note_asked(struct capture *capture, shoal_tensor *tensor);
 
-/* Finds a storage; NULL: it is not known. */
+/* Finds a storage; NULL if it is not known. */
 struct capture_storage *capture_known_storage(struct capture *capture, struct storage *storage);
 
 /* Adds a storage that is not known yet. */

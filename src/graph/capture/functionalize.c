@@ -44,7 +44,7 @@ static shoal_tensor *get_written(const shoal_value *written, size_t index)
     TWIN(all_reduce_coalesced_, all_reduce_coalesced) \
     TWIN(broadcast_, broadcast)
 
-/* Returns the twin of an op; NULL: none. copy_ has none in the table; add_copy makes its nodes. */
+/* Returns the twin of an op; NULL if there is none. copy_ has none in the table; add_copy makes its nodes. */
 static const shoal_op *find_twin(const shoal_op *op)
 {
     switch (op->index) {

@@ -8,8 +8,8 @@
 
 /* All zero is none. */
 struct compile_bound {
-    shoal_tensor *
-        *tensors; /* one reference each; NULL: an input of the step, or a gradient, which may move */
+    /* One reference each; NULL for an input of the step, and for a gradient, which may move. */
+    shoal_tensor **tensors;
     size_t count;
 };
 

@@ -59,7 +59,7 @@ struct shape {
 struct variant {
     shoal_graph *graph;
     shoal_plan *plan;
-    char *captured;             /* the text of the graph before passes; NULL: SHOAL_COMPILE_CHECK is off */
+    char *captured;             /* the text of the graph before passes; NULL if SHOAL_COMPILE_CHECK is off */
     struct compile_bound bound; /* with the text */
     struct shape *shapes;
     size_t n_given;        /* inputs of the step */
@@ -90,7 +90,7 @@ struct shoal_compiled {
     char *words[3]; /* copies of the strings in pass_options */
     struct variant variants[MAX_VARIANTS];
     size_t n_variants;
-    struct variant *current; /* the variant that ran, or was compiled, last; NULL: none */
+    struct variant *current; /* the variant that ran, or was compiled, last; NULL if there is none */
     uint64_t n_runs;
     uint64_t n_calls; /* of shoal_compiled_run, including those that failed */
     uint32_t number;  /* counts the compiled steps of the world; ranks compile them in the same order */
@@ -149,7 +149,7 @@ static size_t find_other_input(const struct variant *variant, shoal_tensor *cons
 static bool needs_gradient(const struct captured_input *bound)
 {
     const shoal_tensor *tensor = bound->source ? bound->source : bound->tensor;
-    return tensor && shoal_requires_grad(tensor); /* NULL: the placeholder is a gradient */
+    return tensor && shoal_requires_grad(tensor); /* it is NULL if the placeholder is a gradient */
 }
 
 /* Returns the index of a bound tensor that was frozen or thawed since the capture; n_inputs: none. */

@@ -280,7 +280,7 @@ static bool shares_alike(struct compile_gradients *gradients, size_t index, shoa
     return map_add(&gradients->sharers, map_key(storage), index) == SHOAL_OK; /* it has room */
 }
 
-/* Sets is_moved of sharers. Returns the first gradient that has moved; NULL: none. */
+/* Sets is_moved of sharers. Returns the first gradient that has moved; NULL if there is none. */
 static const struct gradient *note_moved(struct compile_gradients *gradients, shoal_tensor *const *inputs)
 {
     const struct gradient *first = NULL;

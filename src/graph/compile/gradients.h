@@ -17,14 +17,15 @@
 
 /* A leaf whose gradient the step changes. */
 struct gradient {
-    shoal_tensor *leaf; /* the graph has the reference. NULL: the leaf is an input of the step (`given`) */
-    size_t given;       /* which input of the step the leaf is; CAPTURED_NONE: none */
-    /* Which placeholder is the old gradient, if the step reads it or adds to it; SIZE_MAX: none. */
+    shoal_tensor *leaf; /* the graph has the reference. NULL if the leaf is an input of the step (`given`) */
+    size_t given;       /* which input of the step the leaf is; CAPTURED_NONE if it is none */
+    /* Which placeholder is the old gradient, if the step reads it or adds to it; SIZE_MAX if there is none. */
     size_t input;
     /* The first row whose gradient has the same storage and is a placeholder; otherwise this row. Below, the sharer is
        that row. */
     size_t sharer;
-    size_t output; /* which output is the new gradient; SIZE_MAX: none, it is written in place or removed */
+    /* Which output is the new gradient; SIZE_MAX if none is: it is written in place or removed. */
+    size_t output;
     bool is_added_to;  /* after the step the leaf has the same gradient tensor as before */
     bool is_kept;      /* is_added_to, and no op of the step uses the gradient: the run does not touch it */
     bool is_averaged;  /* is_averaged of the gradient after the step (tensor/tensor.h) */
@@ -34,8 +35,8 @@ struct gradient {
     shoal_dtype dtype;
     struct layout layout;
     size_t bytes; /* of its storage */
-    /* Its storage, if the step uses other tensors there, such as parameters: the placeholder is then bound to it. NULL:
-       each run may have another storage. */
+    /* Its storage, if the step uses other tensors there, such as parameters: the placeholder is then bound to it. It is
+       NULL if each run may have another storage. */
     const struct storage *place;
     /* How the placeholder takes the storage. */
     shoal_dtype whole_dtype;
@@ -77,7 +78,7 @@ static inline shoal_tensor *gradient_leaf(const struct gradient *gradient, shoal
 }
 
 /* Finds a gradient that prevents a run: it exists now but did not at the capture, or the other way round, or it shares
-   memory in another way. NULL: none. Notes which gradients have moved, for the run that follows. */
+   memory in another way. Returns NULL if there is none. Notes which gradients have moved, for the run that follows. */
 const struct gradient *compile_gradients_find_other(struct compile_gradients *gradients,
                                                     shoal_tensor *const *inputs);
 

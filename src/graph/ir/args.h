@@ -11,8 +11,8 @@
 
 /*
  * Checks that nodes belong to this graph, are not erased, and give something; that groups are in its table; and that
- * lists and strings are not NULL. `user` is the node that will get the arguments, and must not be one of them; NULL:
- * a new node. `op` names parameters in errors; NULL: they are counted.
+ * lists and strings are not NULL. `user` is the node that will get the arguments, and must not be one of them; NULL for
+ * a new node. `op` names parameters in errors; if it is NULL, they are counted.
  */
 shoal_status args_check(const struct shoal_graph *graph, const struct shoal_node *user, const shoal_op *op,
                         const shoal_arg *args, size_t n_args);

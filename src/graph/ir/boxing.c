@@ -9,7 +9,7 @@
 #include "op/op.h"
 #include "tensor/scope.h"
 
-/* Finds a group. NULL: there is none, and the error is set. */
+/* Finds a group. Returns NULL if there is none, and the error is set. */
 static const struct graph_group *find_group(const struct boxing *boxing, const char *name)
 {
     const struct graph_group *group = name ? graph_find_group(boxing->graph, name) : NULL;

@@ -17,7 +17,7 @@ struct boxing {
     struct shoal_group *(*group)(void *context, const struct graph_group *group);
     /* Returns the rank in the group for which numbers that depend on the rank are computed. */
     int64_t (*rank)(void *context, const struct graph_group *group);
-    struct arena *lists; /* where lists live; NULL: in the innermost scope */
+    struct arena *lists; /* where lists live; NULL means in the innermost scope */
 };
 
 /* Boxes n_args arguments, which must be complete, into values_out. */

@@ -69,7 +69,7 @@ static const struct captured_part *find_other(const struct captured_part *parts,
     return NULL;
 }
 
-/* A tensor that was frozen or thawed; NULL: none was. */
+/* A tensor that was frozen or thawed; NULL if none was. */
 static const struct captured_part *find_other_part(const struct captured *captured)
 {
     const struct captured_part *part = find_other(captured->parts, captured->n_parts);

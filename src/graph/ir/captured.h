@@ -12,9 +12,9 @@
 
 /* What a placeholder stands for. */
 struct captured_input {
-    shoal_tensor *tensor; /* NULL: an input of the step */
-    /* A tensor in the same memory: before `tensor` is used, whatever is in flight in `source` must have ended. NULL:
-       none. */
+    shoal_tensor *tensor; /* NULL for an input of the step */
+    /* A tensor in the same memory: before `tensor` is used, whatever is in flight in `source` must have ended. It is
+       NULL if there is none. */
     shoal_tensor *source;
 };
 
@@ -22,12 +22,13 @@ struct captured_input {
    gradient after the step. */
 struct captured_leaf {
     shoal_tensor *leaf;
-    size_t given;           /* which input of the step the leaf is; CAPTURED_NONE: none */
-    shoal_tensor *gradient; /* its gradient before the step; NULL: none */
-    size_t output;          /* index of the flattened output that is its new gradient; CAPTURED_NONE: none */
-    bool is_added_to;       /* the gradient that it had is written in place; it is one of the placeholders */
-    bool is_averaged;       /* is_averaged of the new gradient (tensor/tensor.h) */
-    struct hook_set hooks;  /* on the leaf, at the end of the capture; inputs of the step have none */
+    size_t given;           /* which input of the step the leaf is; CAPTURED_NONE if it is none */
+    shoal_tensor *gradient; /* its gradient before the step; NULL if there is none */
+    /* Index of the flattened output that is its new gradient; CAPTURED_NONE if there is none. */
+    size_t output;
+    bool is_added_to;      /* the gradient that it had is written in place; it is one of the placeholders */
+    bool is_averaged;      /* is_averaged of the new gradient (tensor/tensor.h) */
+    struct hook_set hooks; /* on the leaf, at the end of the capture; inputs of the step have none */
 };
 
 /* A tensor that is not bound itself, and whether it required a gradient. */
@@ -72,8 +73,8 @@ struct captured {
     struct captured_part *asked;
     size_t n_asked;
     size_t asked_capacity;
-    uint64_t
-        looked; /* the latest change (base/changes.h) when nothing had changed that the graph depends on */
+    /* The latest change (base/changes.h) when nothing had changed that the graph depends on. */
+    uint64_t looked;
 };
 
 void captured_free(struct captured *captured); /* NULL is allowed */
@@ -98,8 +99,8 @@ void captured_forget_input(const struct shoal_node *node);
 shoal_status captured_wait_for_sources(const struct shoal_graph *graph, shoal_tensor *const *inputs,
                                        size_t n_inputs);
 
-/* Gives the group that the captured step used for a row of the table. SHOAL_ERR_STATE: that group was closed. NULL: the
-   graph was not captured, and its groups are made when it runs. */
+/* Gives the group that the captured step used for a row of the table; NULL if the graph was not captured, and its
+   groups are made when it runs. SHOAL_ERR_STATE: that group was closed. */
 shoal_status graph_bound_group(const struct graph_group *row, struct shoal_group **group_out);
 
 #endif

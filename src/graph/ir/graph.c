@@ -85,7 +85,7 @@ shoal_status shoal_graph_set_insert_point(shoal_graph *graph, shoal_insert_point
     return SHOAL_OK;
 }
 
-/* Returns the node after which the new one is inserted; NULL: it becomes the first. */
+/* Returns the node after which the new one is inserted; NULL if it becomes the first. */
 static struct shoal_node *find_place(const struct shoal_graph *graph, const struct node_spec *spec)
 {
     const shoal_insert_point *point = &graph->point;

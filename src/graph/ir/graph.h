@@ -45,7 +45,7 @@ struct shoal_node {
     bool is_erased;
     bool is_list;
     bool is_alias;              /* a value shares its storage with a value of an input */
-    const shoal_op *op;         /* NULL: not a call, or opaque */
+    const shoal_op *op;         /* NULL if it is not a call, or opaque */
     struct shoal_node **inputs; /* each once */
     size_t n_inputs;
     size_t n_users;
@@ -62,12 +62,12 @@ struct shoal_node {
     struct shoal_graph *graph;
     const char *name;
     const char *taken_name;      /* this and the next two are used by graph/ir/names.c only */
-    struct name_base *name_base; /* the base to which its number was appended; NULL: none */
+    struct name_base *name_base; /* the base to which its number was appended; NULL if there is none */
     uint32_t name_key;           /* its number at that base; without a base, the hash of its name */
     uint32_t input_capacity;     /* of inputs and edges */
     const char *target;
     const struct origin *origins; /* newest first */
-    const char *unit;             /* the FSDP unit that the call belongs to; NULL: none */
+    const char *unit;             /* the FSDP unit that the call belongs to; NULL if it belongs to none */
 };
 
 struct graph_group {
@@ -76,16 +76,18 @@ struct graph_group {
     size_t n_lists;
     size_t size;
     struct shoal_group *stand_in; /* for meta functions, which ask only for the number of ranks */
-    struct shoal_group *bound;    /* the group that the captured step used, one reference; NULL: none */
-    size_t number;                /* counts the groups of the graph, from 0 */
+    /* The group that the captured step used, one reference; NULL if there is none. */
+    struct shoal_group *bound;
+    size_t number; /* counts the groups of the graph, from 0 */
     struct graph_group *next;
 };
 
 struct graph_names; /* graph/ir/names.h: finds nodes by name, and knows which names are taken */
 struct name_base;   /* graph/ir/names.c */
-struct graph_twins; /* graph/ir/twins.h: storages of constants on the meta device; NULL: none yet */
-struct observer;    /* graph/ir/observer.h: is told about changes; NULL: none */
-struct captured;    /* graph/ir/captured.h: what the graph keeps of its step; NULL: it was not captured */
+/* In graph/ir/twins.h: storages of constants on the meta device; NULL if there are none yet. */
+struct graph_twins;
+struct observer; /* graph/ir/observer.h: is told about changes; NULL if there is none */
+struct captured; /* graph/ir/captured.h: what the graph keeps of its step; NULL if it was not captured */
 
 struct shoal_graph {
     struct arena arena; /* for everything but nodes */
@@ -93,7 +95,7 @@ struct shoal_graph {
     struct slab shapes; /* of values on the meta device */
     struct shoal_node *first;
     struct shoal_node *last;
-    struct shoal_node *output;            /* NULL: none yet */
+    struct shoal_node *output;            /* NULL if there is none yet */
     const struct shoal_node *last_placed; /* the node that was inserted last; for graph/ir/order.c only */
     size_t n_nodes;
     uint32_t n_ids; /* nodes made so far, including erased ones: the size of a table by id */
@@ -119,7 +121,7 @@ struct shoal_graph {
    complete. On success the node takes over the references to values; otherwise they stay the caller's. */
 struct node_spec {
     shoal_node_kind kind;
-    const char *name; /* the wanted name; NULL: that of the target */
+    const char *name; /* the wanted name; NULL means that of the target */
     const char *target;
     const shoal_op *op;
     const shoal_arg *args;
@@ -140,7 +142,7 @@ shoal_status graph_call(struct shoal_graph *graph, const shoal_op *op, const sho
 /* shoal_node_erase without checks: the node must be in the graph and have no users. */
 void graph_erase(struct shoal_node *node);
 
-/* Finds a group of the table; NULL: there is none of that name. */
+/* Finds a group of the table; NULL if there is none of that name. */
 const struct graph_group *graph_find_group(const struct shoal_graph *graph, const char *name);
 
 /* Calls `visit` with every node in the argument, in order; a node that is named twice is visited twice. */
@@ -155,7 +157,7 @@ shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const sh
 /* Frees the twins of constants, which graph_infer has made (graph/ir/twins.h). Called when the graph is freed. */
 void graph_free_twins(struct shoal_graph *graph);
 
-/* Returns the flags of the node's op, such as SHOAL_OP_COLLECTIVE; 0: it calls no op. */
+/* Returns the flags of the node's op, such as SHOAL_OP_COLLECTIVE; 0 if it calls no op. */
 static inline uint32_t node_flags(const struct shoal_node *node)
 {
     return node->op ? node->op->flags : 0;

@@ -23,7 +23,7 @@ static bool is_int(const shoal_arg *arg, int64_t value)
     return arg->kind == SHOAL_ARG_INT && arg->as.integer == value;
 }
 
-/* Reads a shape. False: a size is not a fixed number, or they do not make up `count` elements. */
+/* Reads a shape. Returns false if a size is not a fixed number, or they do not make up `count` elements. */
 static bool read_shape(const shoal_arg *arg, int64_t count, int64_t *shape)
 {
     int64_t product = 1;

@@ -9,7 +9,8 @@
 
 #include "graph/ir/graph.h"
 
-/* Arguments must be complete. *tensor_out is the value of the call, one reference; NULL: there is no rule for it. */
+/* Arguments must be complete. *tensor_out is the value of the call, one reference; NULL if there is no rule for the
+   op. */
 shoal_status infer_view(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args,
                         shoal_tensor **tensor_out);
 

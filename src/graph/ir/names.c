@@ -34,12 +34,12 @@ enum {
 
 /* A slot of the table. The key is the node's name. */
 struct slot {
-    struct shoal_node *node; /* NULL: free */
+    struct shoal_node *node; /* NULL if it is free */
     uint32_t hash;
 };
 
 struct name_base {
-    struct name_base *before; /* the base that was made before this one; NULL: none */
+    struct name_base *before; /* the base that was made before this one; NULL if there is none */
     const char *string;
     size_t length;
     uint64_t seed;        /* hash of the string, from which the hash of a name with a number is made */
@@ -47,8 +47,8 @@ struct name_base {
     uint64_t next_number; /* the smallest number that may be free */
     char digits[NUMBER_BYTES]; /* '_' and the digits of next_number, without a zero at the end */
     uint32_t n_digits;         /* of `digits`, with '_' */
-    /* Nodes that got a number here: counted[i] has number first_counted + i. NULL: a node that wanted exactly this name
-       has it; that node is in the table. */
+    /* Nodes that got a number here: counted[i] has number first_counted + i. It is NULL if a node that wanted exactly
+       this name has it; that node is in the table. */
     struct shoal_node **counted;
     size_t n_counted;
     size_t capacity;
@@ -61,7 +61,7 @@ struct graph_names {
     size_t n_names;
     size_t n_numbered;           /* how many of these names end with a number */
     struct map bases;            /* from hashes to bases, which are in the arena */
-    struct name_base *last_base; /* the newest; NULL: none yet */
+    struct name_base *last_base; /* the newest; NULL if there is none yet */
     struct map known_bases;      /* from addresses of strings that outlive the graph to bases with is_name */
     struct slot *chosen;         /* the slot for the name that was chosen last, if no number was appended */
 };
@@ -122,8 +122,8 @@ static uint64_t seed_of(const char *name, size_t length)
     return hash_bytes(0, name, length);
 }
 
-/* Returns the number at the end of a name, as add_number writes it; 0: none. *base_length_out: the length of the base
-   before it. */
+/* Returns the number at the end of a name, as add_number writes it; 0 if there is none. *base_length_out: the length of
+   the base before it. */
 static uint64_t read_number(const char *name, size_t length, size_t *base_length_out)
 {
     size_t begin = length;
@@ -211,7 +211,7 @@ static bool is_same_string(const void *context, const void *wanted, size_t value
     return base->length == string->length && memcmp(base->string, string->bytes, string->length) == 0;
 }
 
-/* Returns the base of the string; NULL: there is none. */
+/* Returns the base of the string; NULL if there is none. */
 static struct name_base *find_base(const struct graph_names *names, const char *string, size_t length,
                                    uint32_t hash)
 {
@@ -220,7 +220,7 @@ static struct name_base *find_base(const struct graph_names *names, const char *
     return map_find(&names->bases, hash, is_same_string, NULL, &wanted, &value) ? map_pointer(value) : NULL;
 }
 
-/* Returns the node of that name, if its number was appended here; NULL: none. */
+/* Returns the node of that name, if its number was appended here; NULL if there is none. */
 static struct shoal_node *find_counted(const struct graph_names *names, const char *name, size_t length)
 {
     size_t base_length;
@@ -335,8 +335,8 @@ static shoal_status add_number(const struct graph_names *names, struct name_base
                     sizeof(base->counted[0]));
 }
 
-/* If the name is taken, replaces the number at its end, if any, by a free one, and gives the base in *base_out. NULL:
-   the name is free as it is. */
+/* If the name is taken, replaces the number at its end, if any, by a free one, and gives the base in *base_out, which
+   is NULL if the name is free as it is. */
 static shoal_status make_free(struct graph_names *names, struct arena *arena, char *name, size_t *length,
                               uint32_t hash, struct name_base **base_out)
 {

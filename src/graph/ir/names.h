@@ -23,7 +23,7 @@ shoal_status names_choose(struct graph_names *names, struct arena *arena, const 
 /* Registers the name that names_choose has just chosen for the node. Cannot fail. */
 void names_take(struct graph_names *names, struct shoal_node *node);
 
-/* Returns the node of that name, which may be erased; NULL: there never was one. */
+/* Returns the node of that name, which may be erased; NULL if there never was one. */
 struct shoal_node *names_find(const struct graph_names *names, const char *name);
 
 /* Whether the node is registered under the name that it has. Faster than names_find. */

@@ -17,7 +17,7 @@ enum {
 struct origin {
     const char *pass;
     unsigned kind;   /* ORIGIN_CREATE, ORIGIN_REPLACE or both */
-    const char *old; /* the node that was replaced; NULL: none */
+    const char *old; /* the node that was replaced; NULL if there is none */
     const struct origin *next;
 };
 
@@ -32,7 +32,7 @@ struct observer {
 
     /* Set by graph_observer_begin. */
     const char *pass;
-    const struct origin *created_origin; /* shared by all new nodes; NULL: no node was made yet */
+    const struct origin *created_origin; /* shared by all new nodes; NULL if no node was made yet */
     uint32_t first_id;                   /* nodes with this id or a larger one were made since */
     struct observer *outer;              /* the observer that was on before; it is told, too */
 };
@@ -41,8 +41,8 @@ struct observer {
 shoal_status graph_observer_begin(struct shoal_graph *graph, struct observer *observer, const char *pass);
 void graph_observer_end(struct shoal_graph *graph, struct observer *observer);
 
-/* For functions that change graphs. observer_make_* give the origins that the node must get (NULL: none), and may fail.
-   observer_tell_* tell the observers, and are called when nothing can fail any more. */
+/* For functions that change graphs. observer_make_* give the origins that the node must get (NULL if it gets none), and
+   may fail. observer_tell_* tell the observers, and are called when nothing can fail any more. */
 shoal_status observer_make_created(struct shoal_graph *graph, const struct origin **origins_out);
 shoal_status observer_make_replaced(const struct shoal_node *old, const struct shoal_node *other,
                                     const struct origin **origins_out);

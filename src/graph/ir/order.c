@@ -61,7 +61,7 @@ static void spread_around(struct shoal_node *node)
     }
 }
 
-/* Finds a number between those of the neighbours. False: there is none. */
+/* Finds a number between those of the neighbours. Returns false if there is none. */
 static bool find_number(const struct shoal_graph *graph, const struct shoal_node *prev,
                         const struct shoal_node *next, uint64_t *order_out)
 {

@@ -16,7 +16,7 @@ struct work {
     struct shoal_graph *graph;
     const struct replace_pair *pairs;
     size_t n_pairs;
-    struct shoal_node **others; /* by id of the old one; NULL: it stays */
+    struct shoal_node **others; /* by id of the old one; NULL if it stays */
     bool *is_user;              /* by id: it has an edit */
     struct edit *edits;
     size_t n_edits;

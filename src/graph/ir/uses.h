@@ -10,7 +10,7 @@
 struct uses {
     struct shoal_node **inputs;
     size_t n_inputs;
-    struct edge *edges; /* NULL: the node's own arrays are large enough */
+    struct edge *edges; /* NULL if the node's own arrays are large enough */
     size_t capacity;    /* of the new arrays */
 };
 

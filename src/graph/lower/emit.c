@@ -26,7 +26,7 @@ static struct storage *make_storage(size_t bytes)
     return storage;
 }
 
-/* Takes over the reference on the storage, on failure too; NULL: it is one that could not be made. */
+/* Takes over the reference on the storage, on failure too. NULL stands for a storage that could not be made. */
 static shoal_status add_buffer(struct shoal_lowering *lowering, struct plan_buffer buffer,
                                uint32_t *buffer_out)
 {

@@ -43,21 +43,21 @@ struct lowered_storage {
     bool is_output;
     bool is_stolen;   /* a result has taken over its buffer */
     bool is_slot;     /* a piece of a bucket that is computed directly into its place there */
-    uint32_t inside;  /* the storage that it is a part of; PLAN_NONE: none */
+    uint32_t inside;  /* the storage that it is a part of; PLAN_NONE if there is none */
     size_t inside_at; /* byte offset in that storage */
-    uint32_t buffer;  /* PLAN_NONE: none yet */
+    uint32_t buffer;  /* PLAN_NONE if there is none yet */
     size_t offset;    /* byte offset in the buffer */
 };
 
 struct lowered_node {
     uint32_t place;
-    uint32_t start;               /* the start whose result the node gives: index + 1; 0: none */
+    uint32_t start;               /* the start whose result the node gives: index + 1; 0 if there is none */
     bool is_absorbed;             /* it makes no step of its own, because another step does its work */
     bool has_slots;               /* a cat, some of whose pieces are computed directly into its result */
     bool is_in_place;             /* it writes over its first argument */
     struct window_gather *gather; /* of a start that gathers into a window; otherwise NULL */
     struct pack_source *pack;     /* of a start whose list is packed: one for each result; otherwise NULL */
-    /* Its values on this rank, on the meta device, a reference each. NULL: they are those of the graph. */
+    /* Its values on this rank, on the meta device, a reference each. It is NULL if they are those of the graph. */
     shoal_tensor **here;
     shoal_tensor **tensors; /* its values over buffers; NULL entries: not made yet */
 };
@@ -99,7 +99,7 @@ struct window_gather {
     struct window_source *sources;
     size_t n_sources;
     bool is_unpacked;           /* the rows of one source lie together, instead of all sources of one rank */
-    uint32_t collective;        /* PLAN_NONE: not made yet */
+    uint32_t collective;        /* PLAN_NONE if it is not made yet */
     uint32_t number;            /* counts gathers in the order of their starts */
     uint32_t first;             /* the step that starts it */
     uint32_t last;              /* the last step that reads the window */
@@ -112,7 +112,7 @@ struct lowered_start {
     uint32_t step;
     struct shoal_node *const *inputs; /* of the node that starts it */
     size_t n_inputs;
-    uint32_t collective; /* PLAN_NONE: it is an eager step */
+    uint32_t collective; /* PLAN_NONE if it is an eager step */
     shoal_value eager;   /* of an eager step: all tensors that it takes and gives */
     bool has_ended;
     bool skips_wait;          /* it is a blocking call: waits for it make no step */
@@ -163,7 +163,7 @@ void lower_forget_here(struct shoal_lowering *lowering, const struct shoal_node 
 /* Fills in a boxing that takes nodes as their values on this rank, on the meta device. */
 struct boxing;
 void lower_box_meta(struct shoal_lowering *lowering, struct boxing *boxing_out);
-/* Returns the group that the node names, as an index of the plan's groups; PLAN_NONE: none. */
+/* Returns the group that the node names, as an index of the plan's groups; PLAN_NONE if there is none. */
 uint32_t lower_group(const struct shoal_lowering *lowering, const struct shoal_node *node);
 /* Whether the node's values are views of its inputs, or the inputs themselves, so that no kernel runs. */
 bool lower_is_view(const struct shoal_lowering *lowering, const struct shoal_node *node);
@@ -315,7 +315,7 @@ LOWERING_FUNCTION(lower_symmetric_copy);
 LOWERING_FUNCTION(lower_symmetric_copy_out);
 LOWERING_FUNCTION(lower_point_to_point);
 
-/* Returns what shoal_lowering_register has for the op; NULL: nothing. */
+/* Returns what shoal_lowering_register has for the op; NULL if it has nothing. */
 struct lowering_entry;
 const struct lowering_entry *lowering_find(const shoal_op *op);
 shoal_status lower_registered(struct shoal_lowering *lowering, struct shoal_node *node,
@@ -340,7 +340,7 @@ void lower_pass_start(struct shoal_lowering *lowering, const struct shoal_node *
 shoal_status lower_cat(struct shoal_lowering *lowering, struct shoal_node *node);
 /* Lowers as_strided_scatter: writes the source into self, or into a copy of self if that is needed later. */
 shoal_status lower_scatter(struct shoal_lowering *lowering, struct shoal_node *node);
-/* Returns the op that does the same and writes over its first argument (add_ for add); NULL: there is none. */
+/* Returns the op that does the same and writes over its first argument (add_ for add); NULL if there is none. */
 const shoal_op *lower_in_place_twin(const shoal_op *op);
 /* Lowers the start of a list that is packed. */
 shoal_status lower_packed_scatter(struct shoal_lowering *lowering, struct shoal_node *node);

@@ -126,7 +126,7 @@ LOWERING_FUNCTION(lower_all_gather_apart)
 
 /* all_to_all ------------------------------------------------------------------------------------------- */
 
-/* Returns, for each rank, the number of elements in its rows. NULL: no memory. */
+/* Returns, for each rank, the number of elements in its rows. Returns NULL if memory runs out. */
 static const size_t *count_elements(struct shoal_lowering *lowering, const shoal_value *splits,
                                     const shoal_tensor *self)
 {

@@ -8,7 +8,7 @@
 #include "op/box.h"
 #include "op/op.h"
 
-/* `factor` may be NULL: the op has none. */
+/* `factor` is NULL if the op has none. */
 static shoal_status set_reduction(struct plan_collective *collective, enum collective_kind kind,
                                   shoal_dtype dtype, const shoal_value *reduce, const shoal_value *factor)
 {
@@ -32,7 +32,7 @@ static bool is_one_shot(const struct shoal_lowering *lowering, const shoal_tenso
            tensor_bytes(tensor) <= options->one_shot_max_bytes && lower_can_realize(lowering, tensor, group);
 }
 
-/* send NULL: in place. */
+/* Reduces in place if `send` is NULL. */
 static shoal_status all_reduce(struct shoal_lowering *lowering, uint32_t group, shoal_tensor *send,
                                shoal_tensor *recv, const shoal_value *reduce, const shoal_value *factor,
                                bool is_blocking)

@@ -108,7 +108,7 @@ shoal_status shoal_lowering_register(const shoal_lowering_definition *given)
 /* Looks for arguments that are neither the lowered node nor one of its inputs. */
 struct node_check {
     const struct shoal_node *lowered;
-    const struct shoal_node *stranger; /* such an argument; NULL: none so far */
+    const struct shoal_node *stranger; /* such an argument; NULL if there is none so far */
 };
 
 static bool is_known(const struct shoal_node *lowered, const struct shoal_node *node)

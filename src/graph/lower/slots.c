@@ -66,7 +66,7 @@ static bool feeds_collective(const struct shoal_lowering *lowering, const struct
            (node_flags(node->first_use->user) & SHOAL_OP_COLLECTIVE) != 0;
 }
 
-/* Returns the storage of a piece; NULL: other nodes read it, too, or it cannot be computed elsewhere. */
+/* Returns the storage of a piece; NULL if other nodes read it, too, or it cannot be computed elsewhere. */
 static struct lowered_storage *find_piece(const struct shoal_lowering *lowering, const struct shoal_node *cat,
                                           size_t index)
 {

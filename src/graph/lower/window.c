@@ -69,7 +69,7 @@ static bool can_gather(const struct shoal_lowering *lowering, const struct shoal
     return lowering->plan->groups[group].size > 1 && lower_has_windows(lowering, group);
 }
 
-/* Returns the place of the first wait for a start; UINT32_MAX: none was found. */
+/* Returns the place of the first wait for a start; UINT32_MAX if none was found. */
 static uint32_t first_wait(const struct shoal_lowering *lowering, const struct shoal_node *start)
 {
     uint32_t first = UINT32_MAX;
@@ -216,7 +216,7 @@ struct unpacking {
     struct window_gather *gather;
     size_t total;         /* bytes of a row */
     size_t n_uses;        /* copies that were seen */
-    const size_t *places; /* offsets of sources in the window; NULL: the first walk */
+    const size_t *places; /* offsets of sources in the window; NULL during the first walk */
     bool can;             /* all readers so far are such copies */
 };
 

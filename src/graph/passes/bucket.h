@@ -39,15 +39,15 @@
 
 /* Members of a bucket have equal keys. NULL equals only NULL. */
 struct bucket_key {
-    const shoal_op *op; /* NULL: the kind joins different ops */
+    const shoal_op *op; /* NULL if the kind joins different ops */
     const shoal_arg *group;
-    const shoal_arg *reduce; /* NULL: nothing is reduced */
+    const shoal_arg *reduce; /* NULL if nothing is reduced */
     const shoal_arg *factor;
     const shoal_op *division; /* of gradients that are divided before the start */
     const shoal_arg *divisor;
     shoal_dtype dtype;
     shoal_device device;
-    const char *unit; /* the FSDP unit; NULL: the kind does not look at units */
+    const char *unit; /* the FSDP unit; NULL if the kind does not look at units */
 };
 
 struct bucket_member {
@@ -55,17 +55,18 @@ struct bucket_member {
     struct shoal_node *wait;
     struct shoal_node *input;    /* what is packed */
     struct shoal_node *reader;   /* the node that reads the input: the start, or a division before it */
-    struct shoal_node *division; /* NULL: none */
+    struct shoal_node *division; /* NULL if there is none */
     struct shoal_node *user;     /* of a gradient: the only user of the wait, an output or a copy_ */
     struct bucket_key key;
     size_t bytes;
-    uint32_t limit;       /* the position at which the input is overwritten; UINT32_MAX: it does not matter */
-    uint32_t next;        /* the next member of its bucket: index + 1; 0: it is the last */
+    /* The position at which the input is overwritten; UINT32_MAX if it does not matter. */
+    uint32_t limit;
+    uint32_t next;        /* the next member of its bucket: index + 1; 0 if it is the last */
     uint32_t first;       /* the first member of its bucket: index */
-    uint32_t same_reader; /* another member with the same reader: index + 1; 0: none */
+    uint32_t same_reader; /* another member with the same reader: index + 1; 0 if there is none */
     uint32_t bucket_need; /* of a bucket's first member: the newest one that the bucket needs, index + 1 */
     struct shoal_node *packed; /* the first new node that reads its input */
-    struct shoal_node *result; /* the new node that replaces the wait; NULL: it is not joined */
+    struct shoal_node *result; /* the new node that replaces the wait; NULL if it is not joined */
 };
 
 struct bucket {
@@ -81,8 +82,9 @@ struct buckets {
     struct bucket_member *members; /* in the order of their starts or waits */
     size_t n_members;
     size_t member_capacity;
-    uint32_t *member_of;    /* by id of starts and waits: index of the member + 1; 0: none */
-    uint32_t *readers;      /* by id of a reader: its newest member, index + 1; NULL: is_by_start is false */
+    uint32_t *member_of; /* by id of starts and waits: index of the member + 1; 0 if there is none */
+    /* By id of a reader: its newest member, index + 1; NULL if is_by_start is false. */
+    uint32_t *readers;
     uint32_t n_ids;         /* nodes with this id or a larger one were made by joining */
     struct bucket *buckets; /* in the order of their last members */
     size_t n_buckets;
@@ -103,7 +105,7 @@ struct bucket_join {
 
 /* What kinds have in common that find their members alike. */
 struct bucket_rules {
-    /* Finds all members. is_accepted tells, by id of the wait, which starts may be members; NULL: all. */
+    /* Finds all members. is_accepted tells, by id of the wait, which starts may be members; NULL means all. */
     shoal_status (*find)(struct buckets *buckets, const bool *is_accepted);
     bool is_by_start;   /* members are taken in the order of their starts; otherwise of their waits */
     bool has_open_keys; /* each key has an open bucket; otherwise another key closes the bucket */
@@ -120,7 +122,7 @@ struct bucket_rules {
 
 struct bucket_kind {
     const struct bucket_rules *rules;
-    /* Whether the start is of this kind. Fills in its key, except dtype and device. NULL: the rules know. */
+    /* Whether the start is of this kind. Fills in its key, except dtype and device. It is NULL if the rules know. */
     bool (*match)(const struct shoal_node *start, struct bucket_key *key);
     /* Makes the new start, and fills in `packed` of each member. */
     shoal_status (*pack)(struct bucket_join *join, struct shoal_node **start_out);

@@ -23,7 +23,8 @@ struct filling {
     struct buckets *buckets;
     const struct bucket_rules *rules;
     const struct bucket_limit *limit;
-    uint32_t *needs;       /* by id: the newest member that the node depends on, index + 1; 0: none */
+    /* By id: the newest member that the node depends on, index + 1; 0 if there is none. */
+    uint32_t *needs;
     uint32_t *group_needs; /* by group: the greatest need of its starts so far */
     struct line *lines;
     size_t n_lines;

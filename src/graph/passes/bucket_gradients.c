@@ -114,7 +114,7 @@ static bool is_own(const struct bucket_member *member, const struct shoal_node *
            node == member->start->args[ARG_SELF].as.node;
 }
 
-/* Returns the first storage that a node writes or creates; ACCESSES_NONE: none. */
+/* Returns the first storage that a node writes or creates; ACCESSES_NONE if there is none. */
 static uint32_t find_written(const struct accesses *accesses, const struct shoal_node *node)
 {
     const struct effects_access *found;

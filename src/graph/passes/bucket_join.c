@@ -29,7 +29,7 @@ static struct shoal_node *find_last_reader(const struct bucket_join *join)
     return last;
 }
 
-/* Returns the FSDP unit that all members belong to; NULL: none. */
+/* Returns the FSDP unit that all members belong to; NULL if there is none. */
 static const char *find_unit(const struct bucket_join *join)
 {
     const char *unit = join->members[0]->start->unit;

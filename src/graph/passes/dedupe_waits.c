@@ -15,10 +15,11 @@ struct dedupe {
     struct effects *effects;
     /* By id: the node that gives the same value after a wait. The node itself, if it is a view of a waited value. */
     struct shoal_node **result;
-    uint32_t *waited_at;           /* by id: the place of the wait of `result` */
-    uint32_t *started_at;          /* by storage: the place of the last start that writes it; 0: none */
+    uint32_t *waited_at; /* by id: the place of the wait of `result` */
+    /* By storage: the place of the last start that writes it; 0 if there is none. */
+    uint32_t *started_at;
     bool *is_computed;             /* by storage: it was created by an op that starts nothing */
-    struct shoal_node **kept;      /* by id: the node that replaces it; NULL: it stays */
+    struct shoal_node **kept;      /* by id: the node that replaces it; NULL if it stays */
     struct replace_pair *removals; /* in program order */
     size_t n_removals;
     size_t removal_capacity;

@@ -74,7 +74,7 @@ void pass_dot_end(struct pass_dot *dot)
 struct file {
     char path[4096];
     int fd;
-    int code; /* why it could not be written; 0: it could */
+    int code; /* why it could not be written; 0 if it could */
 };
 
 static int put(void *context, const char *text, size_t bytes)

@@ -14,8 +14,8 @@
 struct list_schedule {
     bool raises_starts; /* nodes that the next start needs come before all others */
     bool sinks_waits;   /* apart from that, waits come after other nodes */
-    bool
-        covers_starts; /* a start is followed by compute for as long as it takes (graph/analysis/estimate.h) */
+    /* A start is followed by compute for as long as it takes (graph/analysis/estimate.h). */
+    bool covers_starts;
 };
 
 /* Takes n log n time. A failure changes nothing. */

@@ -16,7 +16,7 @@ struct move {
     struct shoal_node *const *nodes;
     size_t n_nodes;
     shoal_insert_point where;
-    uint32_t *places; /* by id: place among the moved nodes, counted from 1; 0: it is not moved */
+    uint32_t *places; /* by id: place among the moved nodes, counted from 1; 0 if it is not moved */
     struct constraints constraints;
     uint32_t border; /* other nodes with smaller numbers will be before the moved ones */
 };

@@ -90,7 +90,8 @@ static bool reduces_unit(const struct shoal_node *node)
     return node->unit && is_one;
 }
 
-/* Returns the start that a wait is for, also if it waits for an element of the start's list; NULL: none, or several. */
+/* Returns the start that a wait is for, also if it waits for an element of the start's list; NULL if there is none, or
+   there are several. */
 static const struct shoal_node *find_start(const struct shoal_node *wait)
 {
     const struct shoal_node *node = wait->n_inputs == 1 ? wait->inputs[0] : NULL;
@@ -106,7 +107,7 @@ static struct shoal_node *later(struct shoal_node *a, struct shoal_node *b)
     return !a || (b && b->order > a->order) ? b : a;
 }
 
-/* Returns the last wait for a result of a start; NULL: none. */
+/* Returns the last wait for a result of a start; NULL if there is none. */
 static struct shoal_node *find_last_wait(const struct shoal_node *start)
 {
     struct shoal_node *last = NULL;
@@ -137,7 +138,7 @@ static uint64_t find_ahead(const struct shoal_graph *graph)
 
 /* Starts ------------------------------------------------------------------------------------------------ */
 
-/* Returns the last of the placeholders and constants at the beginning of the list; NULL: none. */
+/* Returns the last of the placeholders and constants at the beginning of the list; NULL if there is none. */
 static struct shoal_node *find_inputs_end(const struct shoal_graph *graph)
 {
     struct shoal_node *end = NULL;
@@ -149,7 +150,8 @@ static struct shoal_node *find_inputs_end(const struct shoal_graph *graph)
     return end;
 }
 
-/* Moves a node up behind the last node that it depends on, but not above `floor`, a node before it (NULL: none). */
+/* Moves a node up behind the last node that it depends on, but not above `floor`, a node before it, if that is not
+   NULL. */
 static void raise_start(struct overlap *overlap, uint32_t number, struct shoal_node *floor)
 {
     const struct constraints *constraints = &overlap->constraints;
@@ -227,8 +229,8 @@ static void find_sinking(struct overlap *overlap)
     }
 }
 
-/* Moves a node down before the first node that depends on it, but not below `ceiling`, a node behind it (NULL:
-   none). */
+/* Moves a node down before the first node that depends on it, but not below `ceiling`, a node behind it, if that is not
+   NULL. */
 static void sink_wait(struct overlap *overlap, uint32_t number, struct shoal_node *ceiling)
 {
     const struct constraints *constraints = &overlap->constraints;
@@ -248,8 +250,8 @@ static void sink_wait(struct overlap *overlap, uint32_t number, struct shoal_nod
     }
 }
 
-/* Finds, for each wait for the reduction of a unit, the start of the next unit's reduction. `ceilings` is by number;
-   NULL: none. */
+/* Finds, for each wait for the reduction of a unit, the start of the next unit's reduction. `ceilings` is by number; it
+   is NULL where there is none. */
 static void find_ceilings(const struct overlap *overlap, const struct shoal_graph *graph,
                           struct shoal_node **ceilings)
 {

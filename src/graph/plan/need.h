@@ -44,9 +44,11 @@ void need_add_largest(struct text *text, const struct need *need);
 /* "pool 1.00 GiB, outputs 96 bytes, comm memory 0 bytes, windows 0 bytes" */
 void need_add_parts(struct text *text, const struct need *need);
 
-/* SHOAL_ERR_NO_MEMORY, with all numbers: the plan takes more than `max_bytes` (0: no such limit) or than is free. */
+/* SHOAL_ERR_NO_MEMORY, with all numbers: the plan takes more than `max_bytes` (0 means no such limit) or than is
+   free. */
 shoal_status need_check_plan(const struct need *need, uint64_t max_bytes);
-/* The same for a graph that is about to run. Does nothing for graphs whose values are small together. */
+/* Checks, as need_check_plan does, the memory of a graph that is about to run. Does nothing for graphs whose values are
+   small together. */
 shoal_status need_check_run(const struct shoal_graph *graph);
 
 #endif

@@ -51,7 +51,7 @@ struct plan_buffer {
     uint32_t index;
     size_t offset; /* in that area */
     size_t bytes;
-    uint32_t first;   /* the first step that touches it; PLAN_NONE: it exists before the first step */
+    uint32_t first;   /* the first step that touches it; PLAN_NONE if it exists before the first step */
     uint32_t last;    /* the last step that uses it; the number of steps: it is an output */
     uint32_t comm_id; /* with PLAN_COMM: counts such buffers from 1, in the order of lowering */
     uint32_t gather;  /* with PLAN_WINDOW: the gather whose result it is */
@@ -70,7 +70,7 @@ struct plan_group {
     shoal_group *group;
     bool is_ours; /* the plan holds a reference to `group` */
     size_t comm_bytes;
-    shoal_symmetric *symmetric; /* NULL: not needed, or the transport has none */
+    shoal_symmetric *symmetric; /* NULL if it is not needed, or the transport has none */
     char *comm;                 /* the comm memory of this rank */
     /* What this rank needs of the group: comm_bytes, then free_from of each gather. Binding replaces each number by the
        largest among all members. */
@@ -103,11 +103,11 @@ struct plan_window {
 /* One collective of the plan: a start or a blocking call. */
 struct plan_collective {
     const char *node;
-    const char *unit; /* the FSDP unit that the node belongs to; NULL: none */
+    const char *unit; /* the FSDP unit that the node belongs to; NULL if it belongs to none */
     const shoal_op *op;
     uint32_t group;
     uint32_t ordinal; /* counts the collectives of the group, from 0; ranks compare it */
-    uint32_t window;  /* PLAN_NONE: none */
+    uint32_t window;  /* PLAN_NONE if there is none */
     /* The call without addresses, which come from the tensors below. Counts are in `pieces` (`single` is not filled in)
        or in `window_pieces`; the arrays belong to the arena. */
     struct collective call;
@@ -143,7 +143,7 @@ struct plan_step {
     const char *node; /* name, for errors */
     const shoal_op *op;
     shoal_value *arguments; /* complete, with tensors over buffers; binding fills in groups */
-    uint32_t group;         /* the group among the arguments; PLAN_NONE: none */
+    uint32_t group;         /* the group among the arguments; PLAN_NONE if there is none */
     shoal_tensor **outputs;
     size_t n_outputs;
     size_t workspace_bytes;  /* scratch memory of the kernel */
@@ -155,7 +155,7 @@ struct plan_step {
 
 /* An output of the graph. */
 struct plan_output {
-    shoal_tensor *tensor; /* over its buffer; NULL: an absent output */
+    shoal_tensor *tensor; /* over its buffer; NULL for an absent output */
     uint32_t buffer;
     /* The storage of the graph that it lies in, and which part of the buffer this storage is: several storages may have
        one buffer. */
@@ -187,7 +187,7 @@ struct shoal_plan {
     size_t output_bytes;
     size_t peak_bytes; /* of pool and outputs together, at the worst step */
     size_t n_copied_out;
-    struct plan_binding *binding; /* graph/run/bind.h; NULL: not bound */
+    struct plan_binding *binding; /* graph/run/bind.h; NULL if the plan is not bound */
     shoal_tensor **tensors;       /* all tensors of steps, collectives and outputs; one reference each */
     size_t n_tensors;
     size_t tensors_capacity;
@@ -200,8 +200,8 @@ struct shoal_plan {
 /* Where a plan is to run. */
 struct plan_target {
     int rank;    /* in the world */
-    int n_ranks; /* of the world; 0: not known yet (shoal opt) */
-    /* Whether a group of the graph can have windows; the same on all its members. NULL: all groups can. */
+    int n_ranks; /* of the world; 0 if it is not known yet (shoal opt) */
+    /* Whether a group of the graph can have windows; the same on all its members. NULL means that all groups can. */
     bool (*has_windows)(void *context, const struct graph_group *group);
     void *context;
 };

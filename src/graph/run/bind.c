@@ -672,7 +672,8 @@ shoal_status plan_end_fences(struct shoal_plan *plan)
     return status;
 }
 
-/* Waits for everything in flight. False: something could not be waited for, in a callback or a forked child. */
+/* Waits for everything in flight. Returns false if something could not be waited for, in a callback or a forked
+   child. */
 static bool end_flights(struct shoal_plan *plan)
 {
     bool has_ended = plan_end_fences(plan) == SHOAL_OK;

@@ -27,12 +27,12 @@ struct bound_input {
     uint32_t first_write; /* the first step that writes it; 0 if a collective writes it; only if is_written */
     uint64_t version;     /* of the plan's storage when the run began; eager steps count their writes there */
     /* Of a captured graph: before `tensor` is used, whatever is in flight in `source`, which lies in the same memory,
-       must have ended. One reference each; NULL: none. */
+       must have ended. One reference each; NULL if there is none. */
     shoal_tensor *tensor;
     shoal_tensor *source;
     const char *address; /* in the last run */
     /* The placeholder of `source`, or the one whose source this is: the two share memory, and binding has checked that
-       the order of steps allows it. PLAN_NONE: none. */
+       the order of steps allows it. It is PLAN_NONE if there is none. */
     uint32_t twin;
 };
 
@@ -52,7 +52,8 @@ struct bound_set {
     size_t offset; /* in the buffer */
     size_t bytes;
     char *data;
-    struct storage *storage; /* one reference, and one for each of its tensors; NULL: to be made */
+    /* One reference, and one for each of its tensors; NULL if it has yet to be made. */
+    struct storage *storage;
     uint32_t n_tensors;
     uint32_t first; /* its first output; bound_output.next leads to the others */
 };
@@ -68,7 +69,7 @@ enum output_kind {
 struct bound_output {
     enum output_kind kind;
     uint32_t index;       /* of the input, or of the set */
-    uint32_t next;        /* the next output of the set; PLAN_NONE: the last */
+    uint32_t next;        /* the next output of the set; PLAN_NONE for the last one */
     struct layout layout; /* over the set's storage, or over the input */
     shoal_tensor *tensor; /* the tensor for the caller: of a set, or, during a run, a view; one reference */
 };
@@ -119,8 +120,8 @@ shoal_status plan_find_outputs(struct shoal_plan *plan);
 shoal_status plan_renew_outputs(struct shoal_plan *plan);
 /* Fills in the caller's outputs, a reference each. Views of inputs pass from the binding to the caller. */
 void plan_give_outputs(struct shoal_plan *plan, shoal_tensor *const *inputs, shoal_tensor **outputs);
-/* Frees the tensors of outputs. False: the caller has one that could not get memory of its own, so the plan's memory
-   cannot be freed. */
+/* Frees the tensors of outputs. Returns false if the caller has one that could not get memory of its own, so the plan's
+   memory cannot be freed. */
 bool plan_end_outputs(struct shoal_plan *plan);
 
 /* Call when inputs have their addresses. SHOAL_ERR_INVALID, with the names: an input that the plan writes shares memory

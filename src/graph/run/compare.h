@@ -14,7 +14,7 @@ struct compared_group {
     const char *name;
     shoal_group *group;
     uint32_t number;                 /* from 1, the same on all members */
-    const struct captured *captured; /* of the graph; NULL: it was not captured */
+    const struct captured *captured; /* of the graph; NULL if it was not captured */
     /* In how many rounds members tell each other, after the comparison, whether it has failed somewhere (tell_all in
        bind.c). Each rank begins with as many as its own graph may need; compare_rounds takes the largest number. */
     int64_t n_rounds;

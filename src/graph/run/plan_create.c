@@ -20,7 +20,7 @@ struct making {
     const struct shoal_graph *graph;
     shoal_world *world;
     shoal_compile_options options; /* complete */
-    shoal_group **groups;          /* by row; NULL: could not be made */
+    shoal_group **groups;          /* by row; NULL if it could not be made */
     size_t n_groups;
     shoal_group *few[8]; /* used for few groups, because an allocation could fail before others are told */
 };

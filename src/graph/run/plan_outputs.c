@@ -24,7 +24,7 @@ static bool is_whole(const struct bound_input *input, const shoal_tensor *tensor
                                 input->layout.shape);
 }
 
-/* set_of: by storage of the graph, the index of its set + 1; 0: none yet. */
+/* set_of has, by storage of the graph, the index of its set + 1; 0 if it has none yet. */
 static struct bound_set *find_set(struct shoal_plan *plan, uint32_t *set_of, const struct plan_output *output)
 {
     struct plan_binding *binding = plan->binding;

@@ -114,7 +114,7 @@ static void sort(const struct plan_binding *binding, uint32_t *order, size_t cou
 
 /* Of the inputs so far, the one whose end is the highest. */
 struct reach {
-    uint32_t input; /* PLAN_NONE: none */
+    uint32_t input; /* PLAN_NONE if there is none */
     uintptr_t end;
 };
 

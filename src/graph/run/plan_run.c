@@ -296,7 +296,7 @@ static void break_plan(const struct run *run, const char *why)
     (void)snprintf(run->binding->broken_text, sizeof run->binding->broken_text, "%s", why);
 }
 
-/* Waits for all collectives. False: one could not be waited for. */
+/* Waits for all collectives. Returns false if one could not be waited for. */
 static bool end_collectives(const struct run *run)
 {
     bool have_ended = true;

@@ -28,7 +28,7 @@ struct given {
     shoal_tensor *one; /* room for a single tensor */
     shoal_tensor **tensors;
     size_t count;
-    const struct shoal_node *last_user; /* NULL: nobody uses it */
+    const struct shoal_node *last_user; /* NULL if nobody uses it */
 };
 
 /* A group of the table, and the group of the world that is used for it. */

@@ -24,7 +24,8 @@ static shoal_dtype bits_dtype(shoal_dtype dtype)
     return dtype == SHOAL_BOOL ? SHOAL_U8 : dtype;
 }
 
-/* Returns the floating dtype of which an element consists, of one or, if it is complex, two; 0: it is not floating. */
+/* Returns the floating dtype of which an element consists, of one or, if it is complex, two; 0 if it is not
+   floating. */
 static shoal_dtype part_dtype(shoal_dtype dtype)
 {
     if (dtype == SHOAL_C64) {

@@ -174,7 +174,7 @@ static shoal_status make_values(const struct parser *parser, shoal_tensor ***val
     return SHOAL_OK;
 }
 
-/* Reads `unit "layers.0"` after a call, and puts the name into the arena; NULL: there is none. */
+/* Reads `unit "layers.0"` after a call, and puts the name into the arena; NULL if there is none. */
 static shoal_status parse_unit(struct parser *parser, const char **unit_out)
 {
     struct lexer *lexer = &parser->lexer;

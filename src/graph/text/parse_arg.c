@@ -25,7 +25,8 @@ shoal_status parse_string(struct parser *parser, const struct token *token, cons
 
 /* Names ------------------------------------------------------------------------------------------------ */
 
-/* Returns the line after the current token in which the node is defined; 0: none. Used only for an error text. */
+/* Returns the line after the current token in which the node is defined; 0 if there is none. Used only for an error
+   text. */
 static size_t find_definition(const struct parser *parser, const struct token *name)
 {
     struct lexer lexer = parser->lexer;

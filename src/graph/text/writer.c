@@ -76,7 +76,7 @@ void writer_add_int(struct writer *writer, int64_t number)
     writer_add_format(writer, "%" PRId64, number);
 }
 
-/* Returns the letter that is written after a backslash for a character; 0: it has none. */
+/* Returns the letter that is written after a backslash for a character; 0 if it has none. */
 static char escape_letter(char c)
 {
     switch (c) {
