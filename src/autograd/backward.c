@@ -27,12 +27,12 @@ struct end_hook {
     struct end_hook *next;
     shoal_end_hook function;
     void *context;
-    hook_release release; /* NULL: nobody asks */
+    hook_release release; /* NULL if nobody is to be told */
 };
 
 /* A backward pass that is running. */
 struct run {
-    struct run *parent; /* the pass inside which it was started, on this thread; NULL: none */
+    struct run *parent; /* the pass inside which it was started, on this thread; NULL if there is none */
     uint64_t number;
     struct walk walk;
     struct end_hook *first_hook;
@@ -47,7 +47,7 @@ bool shoal_in_backward(void)
     return innermost != NULL;
 }
 
-/* The innermost pass that is not a part of another one. NULL: none is running. */
+/* The innermost pass that is not a part of another one. Returns NULL if none is running. */
 static struct run *find_whole_run(void)
 {
     struct run *run = innermost;

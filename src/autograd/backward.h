@@ -23,8 +23,8 @@ shoal_status backward_run(const struct backward_request *request);
 
 /*
  * The number of the backward pass that is running on this thread, the same in its parts; no other pass of the
- * process has it. 0: none is running. Whoever sees a new number before the end of the old pass knows that the old
- * one failed.
+ * process has it. Returns 0 if none is running. Whoever sees a new number before the end of the old pass knows that the
+ * old one failed.
  */
 uint64_t backward_number(void);
 

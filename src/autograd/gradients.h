@@ -25,7 +25,7 @@
 #include "op/ops.def"
 #undef OP
 
-/* The function of a built-in or registered op; NULL: not differentiable. */
+/* Returns the function of a built-in or registered op; NULL if the op is not differentiable. */
 shoal_op_gradient gradients_find(const shoal_op *op);
 
 /* For gradient functions ------------------------------------------------------------------------------- */

@@ -20,12 +20,12 @@ struct hook_function {
     shoal_gradient_hook on_gradient; /* one of the two is set */
     shoal_leaf_hook on_accumulated;
     void *context;
-    hook_release release; /* NULL: none */
+    hook_release release; /* NULL if there is none */
     /* The library's own, which emits ops when a step is captured. A captured step cannot run other hooks that are called
        after a gradient was added, because what they do is no part of the graph. */
     bool runs_in_captures;
     bool runs_last;  /* on a gradient: runs after all other hooks of its tensor, whenever those were added */
-    uint64_t number; /* of the change that adds it to a leaf (base/changes.h); 0: it is on a result */
+    uint64_t number; /* of the change that adds it to a leaf (base/changes.h); 0 if it is on a result */
 };
 
 /* Zeroed is empty. */
@@ -52,7 +52,7 @@ shoal_status hook_check_unchanged(const shoal_tensor *gradient, uint64_t version
    number of its own, and newer hooks have larger ones. */
 struct hook_set {
     size_t n_hooks;
-    uint64_t newest; /* the largest number; 0: there is none */
+    uint64_t newest; /* the largest number; 0 if there is none */
 };
 /* Adds the hooks of a list to a set. */
 void hook_list_add_to_set(const struct hook_list *list, struct hook_set *set);

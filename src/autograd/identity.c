@@ -19,7 +19,7 @@ struct identity_node {
     struct node node; /* first: a node's address is this one's */
     shoal_identity_hook hook;
     void *context;
-    hook_release release; /* of the context; NULL: none, or the context is still the caller's */
+    hook_release release; /* of the context; NULL if there is none, or the context is still the caller's */
 };
 
 /* So many outputs need no memory of their own while they are made: modules have few inputs. */

@@ -10,9 +10,9 @@
 #include "autograd/hooks.h"
 
 struct identity_hook {
-    shoal_identity_hook function; /* NULL: none */
+    shoal_identity_hook function; /* NULL if there is none */
     void *context;
-    hook_release release; /* NULL: none */
+    hook_release release; /* NULL if there is none */
 };
 
 /* shoal_identity. If nothing was recorded, because no gradient is wanted or the call failed, the context stays

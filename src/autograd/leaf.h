@@ -11,13 +11,14 @@ struct leaf_visit; /* walk.c: what a running backward pass knows of a leaf */
 
 struct leaf {
     struct history history;          /* first: found from the tensor's pointer */
-    shoal_tensor *gradient;          /* one reference; a view without history; NULL: none */
+    shoal_tensor *gradient;          /* one reference; a view without history; NULL if there is none */
     struct hook_list gradient_hooks; /* get the sum of one backward pass before it is added */
     struct hook_list accumulated_hooks;
     struct leaf_visit *visits; /* one per running backward pass that leads to it */
     uint64_t number;           /* no other leaf has it: a tensor that is frozen and thawed has a new leaf */
     uint64_t n_failures;       /* backward passes that led to it and failed before they reached it */
-    uint64_t last_backward;    /* the number of the last backward pass that added to its gradient; 0: none */
+    /* The number of the last backward pass that added to its gradient; 0 if there is none. */
+    uint64_t last_backward;
 };
 
 /* NULL if the tensor is not a leaf that requires a gradient. */
@@ -45,8 +46,8 @@ shoal_status leaf_create(shoal_tensor *tensor);
 /* Keeps `gradient` (its storage, not the tensor) as the gradient; NULL removes it. */
 shoal_status leaf_keep_gradient(struct leaf *leaf, shoal_tensor *gradient);
 
-/* Restores an earlier value of leaf->gradient, the tensor itself (NULL: none), and takes over the reference. If
-   the tensor is no longer a leaf, only drops the reference. */
+/* Restores an earlier value of leaf->gradient, the tensor itself (NULL if there was none), and takes over the
+   reference. If the tensor is no longer a leaf, only drops the reference. */
 void leaf_put_back_gradient(shoal_tensor *tensor, shoal_tensor *gradient);
 
 /* Makes a tensor over the same storage that is not recorded; gives the caller one reference. */

@@ -34,7 +34,7 @@ struct history {
 /* An input. At most one of `node` and `leaf` is set; neither: it needs no gradient. */
 struct node_input {
     struct saved_tensor saved;
-    bool is_present;    /* false: an absent "tensor?" */
+    bool is_present;    /* false for an absent "tensor?" */
     struct node *node;  /* one reference: the node that made the tensor, */
     size_t output;      /* and which of its outputs the tensor is */
     shoal_tensor *leaf; /* one reference */
@@ -56,7 +56,7 @@ struct node_kind {
     /* Fills in input_gradients, which has one entry per input, all NULL. Runs in a scope with gradients off. */
     shoal_status (*backward)(struct node *node, const bool *needs_gradient, shoal_tensor **gradients,
                              shoal_tensor **input_gradients);
-    /* Frees what only `backward` needs, besides saved tensors. Called once. NULL: nothing to free. */
+    /* Frees what only `backward` needs, besides saved tensors. Called once. It is NULL if there is nothing to free. */
     void (*release)(struct node *node);
 };
 
@@ -75,7 +75,7 @@ struct node {
 
 /*
  * Makes a zeroed node with one reference. `node_bytes` is the size of the kind's own struct, whose first member is the
- * node; *extra_out points to `extra_bytes` more in the same block. NULL: no memory.
+ * node; *extra_out points to `extra_bytes` more in the same block. Returns NULL if memory runs out.
  */
 struct node *node_create(const struct node_kind *kind, size_t node_bytes, size_t n_inputs, size_t n_outputs,
                          size_t extra_bytes, void **extra_out);

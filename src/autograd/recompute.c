@@ -27,7 +27,7 @@ struct recompute_node {
     struct node node; /* first: a node's address is this one's */
     shoal_recompute_function function;
     void *context;
-    void (*free_context)(void *context); /* NULL: none, or the context is still the caller's */
+    void (*free_context)(void *context); /* NULL if there is none, or the context is still the caller's */
 };
 
 /* The second run --------------------------------------------------------------------------------------- */

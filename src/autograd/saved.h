@@ -10,7 +10,7 @@
 
 /* What is kept of a tensor: always dtype and layout; the storage only if the data is needed. */
 struct saved_tensor {
-    struct storage *storage; /* one reference; NULL: shape only, or already released */
+    struct storage *storage; /* one reference; NULL if only the shape is kept, or it was already released */
     uint64_t version;        /* of the storage, when it was saved */
     size_t storage_bytes;
     struct layout layout;

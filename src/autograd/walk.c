@@ -24,7 +24,7 @@
 
 /* A gradient that is being summed. */
 struct slot {
-    shoal_tensor *sum; /* one reference; NULL: nothing has arrived yet */
+    shoal_tensor *sum; /* one reference; NULL if nothing has arrived yet */
     bool is_ours;      /* made by adding: nobody else uses it */
 };
 
@@ -351,7 +351,7 @@ static shoal_status pass_leaf(struct walk *walk, shoal_tensor *tensor)
 
 /* Visiting --------------------------------------------------------------------------------------------- */
 
-/* Where the gradient of an input is summed; NULL: it is not needed. */
+/* Where the gradient of an input is summed; NULL if it is not needed. */
 static struct slot *find_slot(const struct walk *walk, const struct node_input *input)
 {
     if (input->node) {

@@ -248,7 +248,7 @@ shoal_status arguments_targets_apart(const char *name, const shoal_value *tensor
 
 /* Splits ----------------------------------------------------------------------------------------------- */
 
-/* Checks one list of splits: one for each rank, which add up to n_rows (-1: to anything). */
+/* Checks one list of splits: one for each rank, which add up to n_rows (-1 if any sum will do). */
 static shoal_status check_splits(const char *name, const shoal_value *splits, int64_t n_ranks, int64_t n_rows,
                                  int64_t *sum_out)
 {

@@ -86,7 +86,7 @@ shoal_status arguments_splits(const shoal_tensor *self, const shoal_value *outpu
                               const shoal_value *input_splits, shoal_group *group, int64_t *n_rows_out);
 
 /* Reads the destinations of a permutation. *source_out is the rank that sends to the caller, *destination_out the
-   one that the caller sends to; -1: none. */
+   one that the caller sends to; -1 if there is none. */
 shoal_status arguments_permutation(const shoal_value *destinations, shoal_group *group, int *source_out,
                                    int *destination_out);
 

@@ -282,7 +282,7 @@ shoal_status launch_end(struct launch *launch, shoal_status status)
 
 /* What ranks compare ----------------------------------------------------------------------------------- */
 
-/* Makes room for n more numbers. NULL: no memory; launch_start then fails. */
+/* Makes room for n more numbers. Returns NULL if memory runs out; launch_start then fails. */
 static int64_t *say(struct launch *launch, size_t n)
 {
     size_t needed = launch->n_details + n;

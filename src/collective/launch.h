@@ -45,7 +45,7 @@ struct launch {
     size_t n_fences;
     size_t capacity;
     struct launch_fence inline_fences[LAUNCH_INLINE_FENCES];
-    struct flight *flight; /* NULL: nothing to copy afterwards */
+    struct flight *flight; /* NULL if there is nothing to copy afterwards */
     bool is_transfer; /* point to point: never waited for in the call, because the peer might do the same */
     void *scratch;    /* launch_alloc */
     /* What ranks compare besides the raw call: items as in transport/purpose.h. */
@@ -72,7 +72,8 @@ void launch_begin(struct launch *launch, shoal_group *group);
  */
 shoal_status launch_end(struct launch *launch, shoal_status status);
 
-/* Allocates memory for lists and counts that lives until launch_end. Once per launch. NULL: no memory. */
+/* Allocates memory for lists and counts that lives until launch_end. Call it once per launch. Returns NULL if memory
+   runs out. */
 void *launch_alloc(struct launch *launch, size_t count, size_t size);
 
 /*

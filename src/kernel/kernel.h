@@ -31,7 +31,7 @@ struct kernel_operand {
 
 void kernel_copy(void *dst, const void *src, size_t bytes);
 
-/* The same for a part of an output of whole_bytes, written piece by piece: that size decides whether to bypass the
+/* Copies a part of an output of whole_bytes, which is written piece by piece: that size decides whether to bypass the
    cache. */
 void kernel_copy_part(void *dst, const void *src, size_t bytes, size_t whole_bytes);
 /* Many copies past the cache, to be used where kernel_is_streaming: copies are not ordered with anything, also not with
@@ -131,13 +131,13 @@ shoal_status kernel_reduce(shoal_reduce_op op, shoal_dtype dtype, void *dst, con
 shoal_status kernel_reduce_check(shoal_reduce_op op, shoal_dtype dtype);
 
 /*
- * The same fold, made in several places. A partial holds what was folded so far, in the type in which kernel_reduce
- * folds (f16 and bf16: f32; averages of integers: 64 or 128 bits). Folding the sources of one place after those of the
- * place before, and finishing once with the number of all sources, gives the bits of one kernel_reduce over all of
- * them.
+ * The fold of kernel_reduce, made in several places. A partial holds what was folded so far, in the type in which
+ * kernel_reduce folds (f16 and bf16: f32; averages of integers: 64 or 128 bits). Folding the sources of one place after
+ * those of the place before, and finishing once with the number of all sources, gives the bits of one kernel_reduce
+ * over all of them.
  */
 size_t kernel_partial_bytes(shoal_reduce_op op, shoal_dtype dtype); /* of an element */
-/* `before` is the partial to go on from; NULL: these sources are the first. `partial` may coincide with `before`.
+/* `before` is the partial to go on from; NULL if these sources are the first. `partial` may coincide with `before`.
    n_srcs >= 1. */
 shoal_status kernel_partial_fold(shoal_reduce_op op, shoal_dtype dtype, void *partial, const void *before,
                                  const void *const *srcs, size_t n_srcs, size_t count, double factor);
@@ -168,8 +168,8 @@ shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct 
 #define KERNEL_SQUARES_BINS 144
 
 struct kernel_squares {
-    uint64_t
-        bins[KERNEL_SQUARES_BINS]; /* fixed-point digits, plus counts of infinities and NaNs; see squares.c */
+    /* Fixed-point digits, plus counts of infinities and NaNs; see squares.c. */
+    uint64_t bins[KERNEL_SQUARES_BINS];
 };
 
 void kernel_squares_init(struct kernel_squares *squares);

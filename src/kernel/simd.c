@@ -32,7 +32,7 @@
 
 struct variant {
     const char *name;
-    bool (*is_usable)(void); /* NULL: made for another architecture */
+    bool (*is_usable)(void); /* NULL if it is made for another architecture */
     const struct simd_table *table;
 };
 

@@ -383,7 +383,7 @@ static shoal_status check_ranks(const int *ranks, int n_ranks, int n_world_ranks
 
 /* Making the first mesh of a family -------------------------------------------------------------------- */
 
-/* Makes a family without a mesh, for a first mesh of this shape. `ranks` NULL: 0, 1, 2, ... */
+/* Makes a family without a mesh, for a first mesh of this shape. If `ranks` is NULL, they are 0, 1, 2, ... */
 static shoal_status begin_family(shoal_world *world, const char *device, const int *ranks, const int *shape,
                                  int n_dims, const char *const *names, struct mesh_family **family_out)
 {

@@ -19,9 +19,10 @@
 #include "shoal/mesh.h"
 
 struct mesh_dim {
-    const char *name; /* NULL: none. A mesh owns it, a plan borrows it */
+    const char *name; /* NULL if it has none. A mesh owns it, a plan borrows it */
     struct mesh_line line;
-    /* In a mesh: a reference; NULL on ranks outside of the family. In a plan: borrowed; NULL: to be made. */
+    /* In a mesh: a reference; NULL on ranks outside of the family. In a plan: borrowed; NULL if it has yet to be
+       made. */
     shoal_group *group;
 };
 
@@ -49,7 +50,7 @@ struct mesh_family {
     pthread_mutex_t lock;
     struct shoal_mesh *meshes;
     struct shoal_mesh *root;
-    int position; /* the caller's; -1: the caller is not in the family */
+    int position; /* the caller's; -1 if the caller is not in the family */
     int n_ranks;
     int ranks[]; /* by position */
 };

@@ -144,7 +144,7 @@ static shoal_status name_failure(const shoal_module *module, shoal_status status
 }
 
 /* Looks for the module among the children of another, beginning with child *next, and sets *next to the child after it.
-   False: it is not a child. */
+   Returns false if it is not a child. */
 static bool find_child(const shoal_module *parent, const shoal_module *module, size_t *next, size_t *at_out)
 {
     const struct slot_list *children = &parent->lists[SLOT_CHILD];
@@ -160,9 +160,9 @@ static bool find_child(const shoal_module *parent, const shoal_module *module, s
 }
 
 /*
- * The name of a child of the running module, or of a child's child, such as "h.3": blocks are in lists, which are not
- * called themselves. "": it is neither. The search is short, because children are mostly called in order and few
- * modules have more than one list.
+ * Writes the name of a child of the running module, or of a child's child, such as "h.3": blocks are in lists, which
+ * are not called themselves. It is "" if the module is neither. The search is short, because children are mostly called
+ * in order and few modules have more than one list.
  */
 static void name_child(struct running *caller, const shoal_module *module, char *name, size_t bytes)
 {

@@ -11,7 +11,7 @@
 
 struct shoal_module_hook {
     _Atomic uint32_t references; /* the list's and the handle's */
-    shoal_module *module;        /* not counted; NULL: no longer in its list */
+    shoal_module *module;        /* not counted; NULL once the hook is no longer in its list */
     uint64_t number;
     bool is_removed;
     shoal_module_hook_definition definition;

@@ -40,7 +40,8 @@ static struct slot *find_own(const shoal_module *module, enum slot_kind kind, co
     return NULL;
 }
 
-/* The slot of a kind at a path that begins at `*module`, which becomes the module that has the slot; NULL: none. */
+/* The slot of a kind at a path that begins at `*module`, which becomes the module that has the slot; NULL if there is
+   none. */
 static struct slot *find_by_path(const shoal_module **owner, enum slot_kind kind, const char *path)
 {
     const shoal_module *module = *owner;
@@ -83,7 +84,8 @@ static const struct slot *find_slot(const shoal_module *module, enum slot_kind k
     return slot ? slot : &none;
 }
 
-/* The same, but NULL is an error, of the thread and of its innermost scope, if one is open. */
+/* Finds a slot as find_slot does, but its absence is an error, of the thread and of its innermost scope, if one is
+   open. */
 static const struct slot *get_slot(const shoal_module *module, enum slot_kind kind, const char *path)
 {
     const struct slot *slot = find_slot(module, kind, path);

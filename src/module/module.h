@@ -30,8 +30,8 @@ enum slot_kind {
 
 struct slot {
     char *name;
-    shoal_tensor *tensor; /* one reference; NULL: this is a child */
-    shoal_module *child;  /* one reference; NULL: this is a tensor */
+    shoal_tensor *tensor; /* one reference; NULL if this is a child */
+    shoal_module *child;  /* one reference; NULL if this is a tensor */
 };
 
 struct slot_list {
@@ -59,8 +59,8 @@ struct shoal_module {
     uint64_t n_hooks_ever;  /* numbers hooks: a call runs only those that were there when it began */
     bool has_removed_hooks; /* some in the list are marked and wait for calls to end */
 
-    struct module_guard *
-        *guards; /* of the trees that it is in or was in, the oldest first; one reference each */
+    /* Of the trees that it is in or was in, the oldest first; one reference each. */
+    struct module_guard **guards;
     size_t n_guards;
     size_t guards_capacity;
 
@@ -70,13 +70,14 @@ struct shoal_module {
 
     /* version.c */
     uint64_t created; /* the number of the change that made it */
-    uint64_t version; /* the number of its last change (base/changes.h); 0: none */
+    uint64_t version; /* the number of its last change (base/changes.h); 0 if there is none */
     struct {
-        const char *what;             /* "parameter", "a hook": a literal; NULL: there was none */
-        const char *name;             /* of a slot; NULL: it has none */
-        const char *verb;             /* "was added": a literal */
-    } change;                         /* the last one */
-    struct op_dependence *dependence; /* by which graphs depend on the module; NULL: no capture has read it */
+        const char *what; /* "parameter", "a hook": a literal; NULL if there was none */
+        const char *name; /* of a slot; NULL if it has none */
+        const char *verb; /* "was added": a literal */
+    } change;             /* the last one */
+    /* By which graphs depend on the module; NULL if no capture has read it. */
+    struct op_dependence *dependence;
 
     shoal_module *next_dying; /* life.c */
 };

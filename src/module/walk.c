@@ -86,7 +86,7 @@ static shoal_status is_first_visit(struct map *met, const void *object, bool *is
     return SHOAL_OK;
 }
 
-/* The same for a tensor, which is held until the end of the walk. */
+/* Notes that a tensor is visited now, and holds it until the end of the walk. */
 static shoal_status hold_tensor(struct walk *walk, shoal_tensor *tensor, bool *is_first_out)
 {
     TRY(mem_grow((void **)&walk->held, &walk->held_capacity, walk->n_held + 1, sizeof(walk->held[0])));
@@ -269,7 +269,7 @@ shoal_status shoal_module_count(shoal_module *module, uint32_t flags, size_t *co
 
 struct search {
     const shoal_module *wanted;
-    char *path; /* NULL: not asked for */
+    char *path; /* NULL if it is not asked for */
     size_t path_bytes;
     bool is_found;
 };

@@ -7,7 +7,7 @@
 struct op_dependence {
     _Atomic uint32_t references;
     const struct op_dependence_kind *kind; /* of static storage duration */
-    const void *owner;                     /* NULL: it was freed */
+    const void *owner;                     /* NULL if it was freed */
     uint64_t last;                         /* the state when the owner was freed */
 };
 

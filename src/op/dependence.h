@@ -17,7 +17,7 @@ struct op_dependence;
 struct op_dependence_kind {
     /* Returns a number that changes whenever a capture would give another graph. */
     uint64_t (*state)(const void *owner);
-    /* Writes what has changed last: "parameter weight of linear was replaced". NULL: nothing is known. */
+    /* Writes what has changed last: "parameter weight of linear was replaced". It is NULL if nothing is known. */
     void (*describe)(const void *owner, char *text, size_t text_bytes);
     bool never_returns; /* a state that has changed never comes back */
 };

@@ -304,7 +304,7 @@ static shoal_status complete_arguments(const shoal_op *op, const shoal_value *gi
 
 /* What was found out about all arguments. */
 struct survey {
-    const struct op_tape *tape; /* NULL: no argument needs a gradient */
+    const struct op_tape *tape; /* NULL if no argument needs a gradient */
     bool has_tensors;
 };
 

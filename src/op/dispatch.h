@@ -67,8 +67,8 @@ struct shoal_op_call_context {
     const shoal_value *arguments; /* complete; NULL in gradient functions */
     shoal_device device;          /* of the first tensor argument */
     enum op_mode mode;
-    struct slab
-        *slab; /* where new tensors are made, which are of the meta device then; NULL: each by itself */
+    /* Where new tensors are made, which are of the meta device then; NULL if each is made by itself. */
+    struct slab *slab;
     struct op_output *outputs;
     size_t n_outputs;
     size_t capacity;
@@ -77,7 +77,7 @@ struct shoal_op_call_context {
     size_t n_needs_gradient;
     /* In kernels: what shoal_op_workspace gives. First memory of a plan, then memory that is freed after the call. */
     bool is_kernel;
-    char *workspace; /* at a multiple of SHOAL_OP_WORKSPACE_ALIGNMENT; NULL: none */
+    char *workspace; /* at a multiple of SHOAL_OP_WORKSPACE_ALIGNMENT; NULL if there is none */
     size_t workspace_bytes;
     struct op_scratch *scratches;
 };
@@ -85,7 +85,7 @@ struct shoal_op_call_context {
 /* Whoever calls a kernel itself, as op_execute does, calls op_context_init, sets the fields above, and afterwards frees
    scratch memory with this. */
 void op_free_scratches(shoal_op_call_context *call);
-/* How much workspace the kernel of this call needs; 0: none. */
+/* Returns how much workspace the kernel of this call needs; 0 if it needs none. */
 size_t op_workspace_bytes(const shoal_op *op, const shoal_value *arguments, shoal_tensor *const *outputs,
                           size_t n_outputs);
 /* What a request for `bytes` takes of a workspace, with alignment. SIZE_MAX if that is too much. */

@@ -42,7 +42,7 @@ enum op_param_type {
 struct op_saving {
     bool is_saved;
     int saved_for;       /* for the gradient of that parameter only; OP_SAVED_FOR_ANY: for all */
-    char saved_when[16]; /* when the op's string argument is one of these words, "x|y"; "": always */
+    char saved_when[16]; /* when the op's string argument is one of these words, "x|y"; "" means always */
 };
 
 struct op_param {
@@ -68,7 +68,7 @@ struct shoal_op {
     shoal_op_kernel kernel;
     shoal_op_gradient gradient; /* NULL for rows OP of ops.def: theirs are in autograd */
     void *context;
-    shoal_op_workspace_bytes workspace; /* NULL: its kernel takes none */
+    shoal_op_workspace_bytes workspace; /* NULL if its kernel takes none */
 };
 
 /* Numbers of the built-in ops: OP_add, OP_narrow, ... */

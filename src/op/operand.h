@@ -8,10 +8,11 @@
 #include "kernel/kernel.h"
 #include "op/op.h"
 
-/* The tensor's first element and strides; the tensor must outlive the operand. */
+/* Gives the tensor's first element and strides; the tensor must outlive the operand. */
 shoal_status op_operand(const shoal_tensor *tensor, struct kernel_operand *operand_out);
 
-/* The same, broadcast to a shape. The new strides are written to `strides`, which must outlive the operand. */
+/* Gives the operand of a tensor that is broadcast to a shape. The new strides are written to `strides`, which must
+   outlive the operand. */
 shoal_status op_operand_over(const shoal_tensor *tensor, int n_dims, const int64_t *shape, int64_t *strides,
                              struct kernel_operand *operand_out);
 
@@ -28,7 +29,8 @@ size_t op_contiguous_bytes(const shoal_tensor *tensor);
 
 /*
  * Gives a tensor with the values of `source` that can be read while `target` is written: `source` itself, or a copy if
- * the two may share memory without being the same view. The caller drops the reference `*copy_out` (NULL: no copy).
+ * the two may share memory without being the same view. The caller drops the reference `*copy_out` (NULL if there is no
+ * copy).
  */
 shoal_status op_separate(shoal_tensor *source, const shoal_tensor *target, shoal_tensor **safe_out,
                          shoal_tensor **copy_out);
@@ -36,7 +38,7 @@ shoal_status op_separate(shoal_tensor *source, const shoal_tensor *target, shoal
 /* dst = cast(src), broadcast. Both have data; they do not overlap, or are the same view. */
 shoal_status op_copy_into(shoal_tensor *dst, shoal_tensor *src);
 
-/* The same for a source that may share memory with dst: all of it is read before dst is written. */
+/* dst = cast(src), broadcast, for a source that may share memory with dst: all of it is read before dst is written. */
 shoal_status op_copy_overlapping(shoal_tensor *dst, shoal_tensor *src);
 
 /* Checks that `source` broadcasts to the shape of `self`, and that no two elements of `self` share memory. */

@@ -142,7 +142,7 @@ shoal_status meta_foreach_div(shoal_op_call_context *call, const shoal_value *ar
    may fail. Targets of other pairs do not matter: check_pairs_apart has refused sources that overlap them. */
 struct source {
     shoal_tensor *safe; /* as in op_separate */
-    shoal_tensor *copy; /* likewise */
+    shoal_tensor *copy; /* as in op_separate */
 };
 
 static void free_sources(struct source *sources, size_t count)

@@ -27,7 +27,8 @@ static shoal_status check_list(const shoal_value *list)
     return SHOAL_OK;
 }
 
-/* Tensor `index` of the list has the shape of the first, except in dimension `dim` (-1: no exception). */
+/* Checks that tensor `index` of the list has the shape of the first, except in dimension `dim` (-1 for no
+   exception). */
 static shoal_status check_same_shape(const shoal_value *list, size_t index, int dim)
 {
     const struct layout *first = &list->as.tensors[0]->layout;

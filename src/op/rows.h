@@ -17,7 +17,7 @@ struct op_row {
     const char *saves;
     shoal_op_meta meta;
     shoal_op_kernel kernel;
-    shoal_op_gradient gradient; /* NULL: autograd has it (autograd/gradients.h) */
+    shoal_op_gradient gradient; /* NULL if autograd has it (autograd/gradients.h) */
     enum op_id id;
     uint32_t flags;
 };

@@ -19,7 +19,8 @@ struct op_capture {
     /*
      * Makes a tensor an input of the graph, under this name. It must have memory and outlive the capture. Other tensors
      * with memory become inputs by themselves when a call uses them. This is for tensors that need a name, or that
-     * cover the memory of `source` (NULL: none) in another shape: work in flight on the source is in flight here, too.
+     * cover the memory of `source` (if that is not NULL) in another shape: work in flight on the source is in flight
+     * here, too.
      */
     shoal_status (*add_input)(struct op_tracer *tracer, shoal_tensor *tensor, shoal_tensor *source,
                               const char *name);
@@ -35,7 +36,7 @@ struct op_capture {
     /* The step was told whether a tensor requires a gradient, or will change that now: the graph is valid as long as the
        tensor is as it was before the first such call. */
     shoal_status (*note_asked)(struct op_tracer *tracer, shoal_tensor *tensor);
-    /* Calls from now on belong to that unit of a sharded model; NULL: to none. */
+    /* Calls from now on belong to that unit of a sharded model; to none if it is NULL. */
     shoal_status (*set_unit)(struct op_tracer *tracer, const char *unit);
     /* The graph is valid as long as the state is the same as at the end of the capture. May be called again for the
        same dependence. */
@@ -59,7 +60,7 @@ struct op_capture {
 struct op_tracer {
     shoal_status (*call)(struct op_tracer *tracer, const shoal_op *op, const shoal_value *arguments,
                          shoal_value *result_out);
-    const struct op_capture *capture; /* NULL: calls run as usual */
+    const struct op_capture *capture; /* NULL if calls run as usual */
     uint64_t latest_change; /* in a capture: what was there before it has no larger number (base/changes.h) */
     uint64_t oldest_record; /* in a capture: older records of autograd are not walked (autograd/node.h) */
 };

@@ -13,7 +13,7 @@ static const struct claim_keys keys[CLAIMANT_COUNT];
 
 static const struct {
     const char *what;
-    const char *why; /* why the other claimant cannot have the module as well; "": the text says enough */
+    const char *why; /* why the other claimant cannot have the module as well; "" if the text says enough */
 } words[CLAIMANT_COUNT] = {
     [CLAIMANT_FSDP] = {.what = "fully sharded", .why = ""},
     [CLAIMANT_DDP] = {.what = "wrapped by shoal_ddp", .why = ", which keeps whole parameters"},

@@ -38,7 +38,7 @@ void claim_uncover(shoal_module *module, enum claimant claimant);
 /* Whether `claimant` has claimed the module with that value, or covers it with it. */
 bool claim_is_by(const shoal_module *module, enum claimant claimant, const void *value);
 
-/* SHOAL_ERR_STATE if `claimant` has claimed the module, or covers it. `path` names it in the text; "": a root. */
+/* SHOAL_ERR_STATE if `claimant` has claimed the module, or covers it. `path` names it in the text; "" for a root. */
 shoal_status claim_check(const shoal_module *module, const char *path, enum claimant claimant);
 
 #endif

@@ -47,7 +47,7 @@ shoal_status clip_check_norm(const char *call, const struct clip_norm *norm);
 shoal_status clip_check_value(const char *call, double max_value);
 
 /*
- * Collective over `group` (NULL: no other rank has a part of the gradients). Scales all gradients by max_norm /
+ * Collective over `group` (NULL if no other rank has a part of the gradients). Scales all gradients by max_norm /
  * (norm + 1e-6) if that is below 1 or not a number. If the norm must be finite and is not, returns SHOAL_ERR_STATE
  * and changes nothing.
  */

@@ -7,7 +7,8 @@
 
 struct forward {
     struct forward_list *list;
-    uint64_t number;      /* counts forward passes of the list from 1; 0: recomputed inside a backward pass */
+    /* Numbers the forward passes of the list from 1; 0 if it is recomputed inside a backward pass. */
+    uint64_t number;
     size_t n_outputs;     /* how many outputs still have a record */
     bool is_pending;      /* it is in the list: no backward pass has reached it */
     struct forward *next; /* the next older one in the list */

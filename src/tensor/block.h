@@ -17,7 +17,7 @@
 struct block {
     _Atomic uint32_t objects; /* that are alive; the maker sets it */
     bool is_reusable;         /* of BLOCK_REUSABLE_BYTES */
-    uint8_t slab_bits;        /* a block of a slab, of 2^slab_bits bytes; 0: any other block */
+    uint8_t slab_bits;        /* a block of a slab, of 2^slab_bits bytes; 0 for any other block */
     struct block *next;       /* among the thread's spare blocks */
 };
 

@@ -17,7 +17,7 @@
 
 /* What is known of a dead tensor. Its place in the ring is the tensor's owner_index. */
 struct dead {
-    shoal_tensor *tensor; /* NULL: none */
+    shoal_tensor *tensor; /* NULL if there is none */
     enum handle_end end;
     char name[48]; /* of the storage, cut */
 };
@@ -28,7 +28,7 @@ static _Atomic bool may_keep = true;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_ready; /* all under the lock */
 static struct dead *ring;
-static size_t n_places; /* of the ring; 0: nothing is kept */
+static size_t n_places; /* of the ring; 0 if nothing is kept */
 static size_t n_ended;  /* so far */
 
 /* The lock is held. */

@@ -17,7 +17,7 @@
 enum handle_end {
     HANDLE_SCOPE_ENDED,
     HANDLE_UNREFERENCED, /* by shoal_tensor_unref, or inside the library */
-    HANDLE_TAKEN         /* likewise, while a scope still owned it */
+    HANDLE_TAKEN         /* by shoal_tensor_unref or inside the library, while a scope still owned it */
 };
 
 /* Drops one reference. `end` is the reason, if it is the last one. NULL is allowed. */
@@ -26,7 +26,7 @@ void handle_unref(shoal_tensor *tensor, enum handle_end end);
 /* Sets the error for using a dead tensor: SHOAL_ERR_STATE. */
 shoal_status handle_fail(const shoal_tensor *tensor) __attribute__((cold));
 
-/* The same for calls that return no status: the error goes to the innermost scope, too. Returns false. */
+/* Sets that error in calls that return no status: it goes to the innermost scope, too. Returns false. */
 bool handle_report(const shoal_tensor *tensor) __attribute__((cold));
 
 static inline bool handle_is_dead(const shoal_tensor *tensor)
@@ -40,7 +40,7 @@ static inline shoal_status handle_check(const shoal_tensor *tensor)
     return handle_is_dead(tensor) ? handle_fail(tensor) : SHOAL_OK;
 }
 
-/* The same for a list whose entries may be NULL. `what` is the word for an entry in the error text. */
+/* Checks a list whose entries may be NULL. `what` is the word for an entry in the error text. */
 static inline shoal_status handle_check_list(const char *what, shoal_tensor *const *tensors, size_t n_tensors)
 {
     for (size_t i = 0; i < n_tensors; i++) {

@@ -59,7 +59,8 @@ shoal_status layout_normalise_dim(const char *argument, int64_t dim, int n_dims,
 /* The shape with its one -1 replaced so that it has `count` elements. */
 shoal_status layout_infer_shape(int64_t count, int n_dims, const int64_t *shape, int64_t *shape_out);
 
-/* Gives the strides of `new_shape`, which has as many elements, over the same memory. False: it needs a copy. */
+/* Gives the strides of `new_shape`, which has as many elements, over the same memory. Returns false if it needs a
+   copy. */
 bool layout_view_strides(const struct layout *layout, int n_dims, const int64_t *new_shape,
                          int64_t *strides_out);
 

@@ -18,9 +18,9 @@ struct block; /* tensor/block.h */
 struct memory {
     _Atomic uint32_t references;
     shoal_device device; /* if allocated alone: the device that releases it */
-    struct block *block; /* NULL: allocated alone */
+    struct block *block; /* NULL if it was allocated alone */
     void *base;
-    shoal_deleter deleter; /* NULL: nothing to do */
+    shoal_deleter deleter; /* NULL if there is nothing to do */
     void *deleter_context;
     void *given; /* what the deleter is called with: the address its owner gave us; NULL for our own bytes */
 };
@@ -29,7 +29,7 @@ struct memory {
 void memory_init(struct memory *memory, struct block *block, void *base);
 /*
  * Allocates bytes of a device that has memory (device/device.h), aligned to MEM_DATA_ALIGNMENT unless they are fewer
- * than that. NULL: no memory.
+ * than that. Returns NULL if memory runs out.
  */
 struct memory *memory_create(shoal_device device, size_t bytes);
 /* For memory of another owner. `base` may be NULL if there are no bytes. */

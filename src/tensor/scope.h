@@ -9,7 +9,7 @@
    keeps the error, and the result is NULL. */
 shoal_tensor *scope_adopt(shoal_tensor *tensor);
 
-/* The same for a scope of this thread that has room (scope_reserve): cannot fail. */
+/* Gives the caller's reference to a scope of this thread that has room (scope_reserve): cannot fail. */
 void scope_append(struct scope *scope, shoal_tensor *tensor);
 
 /*

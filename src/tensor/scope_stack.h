@@ -26,7 +26,7 @@ struct scope {
     size_t n_promised; /* places reserved for results of running ops, whose kernels may call ops */
     size_t capacity;
     struct scope_block *blocks; /* arrays given to callers, where they have no place in the room */
-    struct op_tracer *tracer;   /* NULL: none; inherited */
+    struct op_tracer *tracer;   /* NULL if there is none; inherited */
     bool has_grad;              /* inherited */
     /* What runs here will run again with gradients on. Inherited; shoal_scope_set_grad does not change it. */
     bool runs_again;

@@ -15,14 +15,14 @@
 struct block;
 
 struct slab {
-    struct block *block; /* NULL: none yet */
+    struct block *block; /* NULL if there is none yet */
     size_t bytes;        /* of the block, including its header */
     size_t used_bytes;   /* of these */
     uint32_t n_objects;  /* made in the block so far */
 };
 
 /* Allocates memory for `n_objects` objects, aligned for pointers. Each of them ends by block_free with `*block_out`.
-   NULL: no memory. */
+   Returns NULL if memory runs out. */
 void *slab_alloc(struct slab *slab, size_t bytes, uint32_t n_objects, struct block **block_out);
 
 /* Call when no more objects will be made. */

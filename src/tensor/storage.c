@@ -447,7 +447,7 @@ struct access {
     struct span span;
     bool is_write;
     bool overwrites;                  /* failed writes that it covers do not matter */
-    const struct completion *awaited; /* the one that was waited for last; NULL: none yet */
+    const struct completion *awaited; /* the one that was waited for last; NULL if there is none yet */
 };
 
 /* Removes a fence that has finished. It counts as waited for, as if the access had come earlier and waited. */
@@ -503,8 +503,8 @@ static struct fence *find_read(struct storage *storage, const struct access *acc
     return NULL;
 }
 
-/* What the access has to wait for next, with a reference; NULL: nothing. *has_failed_out: it has failed, and its
-   error is the error of the access. */
+/* Finds what the access has to wait for next, with a reference; NULL if there is nothing. *has_failed_out: it has
+   failed, and its error is the error of the access. */
 static struct completion *find_obstacle(struct storage *storage, const struct access *access,
                                         bool *has_failed_out)
 {

@@ -45,7 +45,7 @@ static inline struct span span_of(size_t first, size_t end, bool is_dense)
 struct storage {
     _Atomic uint32_t references;
     _Atomic uint32_t exports; /* live DLPack exports: they hold the address, so the memory must stay */
-    struct block *block;      /* NULL: allocated alone */
+    struct block *block;      /* NULL if it was allocated alone */
     shoal_device device;
     size_t bytes;          /* what the views were checked against; never changes */
     struct memory *memory; /* NULL while released, and always on devices without data */
@@ -54,14 +54,17 @@ struct storage {
     _Atomic bool has_history;
     bool is_of_traced; /* made over memory while calls were traced: a captured step has it as a constant */
     bool is_lent; /* the lender will overwrite the memory (graph/run/plan_outputs.c): storage_own_memory */
-    bool is_handed_over;           /* by shoal_from_memory with a deleter: nobody else uses the memory */
-    char *name;                    /* for error texts; NULL: none */
-    const char *read_only;         /* why it must not be written, for error texts; NULL: it may be written */
+    bool is_handed_over; /* by shoal_from_memory with a deleter: nobody else uses the memory */
+    char *name;          /* for error texts; NULL if there is none */
+    /* Why it must not be written, for error texts; NULL if it may be written. */
+    const char *read_only;
     _Atomic size_t alignment_mask; /* bits of the address that must be 0 for views of other dtypes */
 
     /* While a step is captured (op/tracer.h). */
-    const char *traced_op; /* without memory: the op that made it, or STORAGE_OF_STEP; NULL: not captured */
-    _Atomic uint64_t trace_id; /* by which captures know it; never used for another storage. 0: none yet */
+    /* Without memory: the op that made it, or STORAGE_OF_STEP; NULL if it was not captured. */
+    const char *traced_op;
+    /* By which captures know it; never used for another storage. 0 if there is none yet. */
+    _Atomic uint64_t trace_id;
 
     /* Changed under the lock that storage.c has for this storage. */
     _Atomic uint32_t n_fences; /* writes and reads */
@@ -75,7 +78,7 @@ void storage_init(struct storage *storage, struct block *block, shoal_device dev
                   struct memory *memory);
 /* Gives the caller one reference. Allocates memory on devices that have any; its contents are undefined. */
 shoal_status storage_create(shoal_device device, size_t bytes, struct storage **storage_out);
-/* The same over memory of another owner. On failure the deleter is not called. */
+/* Makes a storage over memory of another owner. On failure the deleter is not called. */
 shoal_status storage_create_borrowed(size_t bytes, void *base, shoal_deleter deleter, void *deleter_context,
                                      struct storage **storage_out);
 struct storage *storage_ref(struct storage *storage);
@@ -154,9 +157,9 @@ void storage_forget_fences_in(struct storage *storage, struct span span);
 /* The error of a write in the span that has already failed, or SHOAL_OK. Never waits. */
 shoal_status storage_peek_failure(struct storage *storage, struct span span);
 
-/* The same for all of the storage. */
+/* Does what storage_wait_writable_in does, for all of the storage. */
 shoal_status storage_wait_writable(struct storage *storage, bool overwrites);
-/* The same, but drops all fences, including those of work in flight. */
+/* Drops all fences of the storage, including those of work in flight. */
 void storage_forget_fences(struct storage *storage);
 
 /*
@@ -165,12 +168,12 @@ void storage_forget_fences(struct storage *storage);
  * Afterwards it is either set, with the completion of the work, or dropped. A write replaces earlier writes whose
  * bytes it covers. A fence holds a reference on the completion.
  */
-struct fence *storage_make_fence(struct storage *storage, struct span span); /* NULL: no memory */
+struct fence *storage_make_fence(struct storage *storage, struct span span); /* NULL if memory runs out */
 void storage_drop_fence(struct fence *fence);
 void storage_set_write(struct storage *storage, struct fence *fence, struct completion *completion);
 void storage_set_read(struct storage *storage, struct fence *fence, struct completion *completion);
 
-/* Both steps at once, for all of the storage. */
+/* Make a fence for all of the storage, and set it, at once. */
 shoal_status storage_add_write(struct storage *storage, struct completion *completion);
 shoal_status storage_add_read(struct storage *storage, struct completion *completion);
 

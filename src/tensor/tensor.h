@@ -40,15 +40,15 @@ struct shoal_tensor {
     bool has_landed;  /* a shard (parallel/fsdp): no backward pass reaches it, its gradients land on it */
     bool is_cut;      /* such a shard, of a parameter that several ranks have parts of */
     bool is_replaced; /* a parameter that was sharded: another tensor has its place in the module */
-    bool
-        is_averaged; /* a gradient that a compiled step has put on its leaf, the same on all ranks (parallel/ddp) */
+    /* A gradient that a compiled step has put on its leaf, the same on all ranks (parallel/ddp). */
+    bool is_averaged;
     int64_t count; /* elements */
     struct storage *storage;
-    struct tensor_history *history; /* NULL: none */
-    struct block *block;            /* NULL: allocated alone */
+    struct tensor_history *history; /* NULL if there is none */
+    struct block *block;            /* NULL if it was allocated alone */
 
-    /* The scope that owns a reference (NULL: none), and the place in its list. Written by the scope's thread only;
-       atomic because other threads may compare it with their own scope (tensor_is_owned_by). */
+    /* The scope that owns a reference (NULL if none does), and the place in its list. Written by the scope's thread
+       only; atomic because other threads may compare it with their own scope (tensor_is_owned_by). */
     _Atomic(struct scope *) owner;
     size_t owner_index;
 
@@ -66,7 +66,7 @@ shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const str
 shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_dims, const int64_t *shape,
                                  shoal_tensor **tensor_out);
 
-/* The same without memory, as the result of an op while a step is captured (tensor/storage.h). */
+/* Makes such a tensor without memory, as the result of an op while a step is captured (tensor/storage.h). */
 shoal_status tensor_create_traced(shoal_device device, shoal_dtype dtype, int n_dims, const int64_t *shape,
                                   const char *traced_op, shoal_tensor **tensor_out);
 
@@ -77,8 +77,8 @@ shoal_status tensor_create_shape(struct slab *slab, shoal_dtype dtype, int n_dim
 shoal_status tensor_create_shape_view(struct slab *slab, shoal_tensor *base, const struct layout *layout,
                                       int64_t count, shoal_tensor **tensor_out);
 
-/* Likewise a view of all elements of `base`, which is contiguous and not empty, in another shape. It is detached, like
-   views that are made while gradients are off. */
+/* Makes, also in memory of the slab, a view of all elements of `base`, which is contiguous and not empty, in another
+   shape. It is detached, like views that are made while gradients are off. */
 shoal_status tensor_create_shape_dense(struct slab *slab, shoal_tensor *base, int n_dims,
                                        const int64_t *shape, shoal_tensor **tensor_out);
 

@@ -36,7 +36,7 @@ struct shoal_safetensors_layout {
     uint64_t file_bytes;
 };
 
-/* The number of the tensor with this name; -1: there is none. */
+/* Returns the number of the tensor with this name, or -1 if there is none. */
 int64_t safetensors_layout_find(const shoal_safetensors_layout *layout, const char *name);
 
 /* Places the tensors and makes the header. */

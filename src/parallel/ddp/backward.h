@@ -22,8 +22,8 @@ shoal_status ddp_watch_param(struct ddp_param *param);
 /* Notices a failed backward pass: one that began, has not ended, and is not the one that runs now; or one that
    led to a parameter and never reached it. */
 void ddp_notice_failure(struct ddp *ddp);
-/* The same, before a forward pass. Other ranks may still wait in a backward pass that failed here: they are told now,
-   otherwise they would not reach this forward pass. */
+/* Call before a forward pass: does what ddp_notice_failure does. Other ranks may still wait in a backward pass that
+   failed here: they are told now, otherwise they would not reach this forward pass. */
 void ddp_give_up_failed(struct ddp *ddp);
 
 #endif

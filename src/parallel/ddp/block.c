@@ -49,7 +49,7 @@ static void give_up_healthy(shoal_group *lane)
     error_clear();
 }
 
-/* If one of the two lanes has failed, the generation is lost: closes both. False: neither has failed. */
+/* If one of the two lanes has failed, the generation is lost: closes both. Returns false if neither has failed. */
 static bool close_failed(struct ddp_order *order, int number, int generation, shoal_group *lane,
                          shoal_group *buffer_lane)
 {
@@ -386,7 +386,7 @@ static void free_memory(void *context, void *data)
     mem_free(data);
 }
 
-/* Moves a gradient out of the block. False: something still uses the block. */
+/* Moves a gradient out of the block. Returns false if something still uses the block. */
 static bool leave(struct ddp_param *param)
 {
     struct storage *storage = param->gradient->storage;

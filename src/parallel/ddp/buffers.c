@@ -18,7 +18,7 @@
 
 /* A walk over the buffers, which counts their bytes, reads them, or writes them. */
 struct bundle {
-    char *data; /* the values of all buffers, one after the other; NULL: the walk only counts bytes */
+    char *data; /* the values of all buffers, one after the other; NULL if the walk only counts bytes */
     size_t bytes;
     bool is_written;
 };

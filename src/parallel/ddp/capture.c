@@ -24,7 +24,7 @@
 /* A parameter. */
 struct captured {
     size_t n_arrived;       /* in the running backward pass */
-    shoal_tensor *gradient; /* the one that the capture gave the leaf, one reference; NULL: it gave none */
+    shoal_tensor *gradient; /* the one that the capture gave the leaf, one reference; NULL if it gave none */
     bool is_averaged;       /* whether `gradient` is averaged over the ranks */
     shoal_tensor *aside;    /* an averaged gradient, while more arrive in this backward pass; one reference */
 };

@@ -24,7 +24,7 @@
 shoal_status ddp_capture_ready(struct ddp *ddp);
 /* Call before the module is called. */
 shoal_status ddp_capture_forward(struct ddp *ddp, struct op_tracer *tracer);
-/* Call when a gradient of a parameter has arrived. Gives what the leaf has to add instead; NULL: the gradient
+/* Call when a gradient of a parameter has arrived. Gives what the leaf has to add instead; NULL means the gradient
    itself. */
 shoal_status ddp_capture_gradient(struct ddp_param *param, struct op_tracer *tracer, shoal_tensor *gradient,
                                   shoal_tensor **added_out);

@@ -21,7 +21,7 @@ struct ddp_tensors {
 struct ddp_collector {
     struct ddp *ddp;
     const shoal_ddp_options *options;
-    const struct ddp *again; /* the module is wrapped already, by this; NULL: it is not */
+    const struct ddp *again; /* the module is wrapped already, by this; NULL if it is not */
     struct ddp_tensors list;
 };
 

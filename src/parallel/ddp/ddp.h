@@ -55,8 +55,8 @@ struct ddp_config {
     bool reduce_unused;
     size_t first_bytes;
     size_t bucket_bytes;
-    shoal_ddp_options
-        options; /* as they were given; `ignored` is a list of our own, with one reference each */
+    /* As they were given; `ignored` is a list of our own, with one reference each. */
+    shoal_ddp_options options;
 };
 
 /* Modules in the tree, but not the root. */
@@ -83,7 +83,7 @@ struct ddp_turn {
 
 /* The memory of gradients, and which of them are reduced together. */
 struct ddp_buckets {
-    shoal_symmetric *block; /* NULL: no eager backward pass needed it yet, or it cannot be made (block.h) */
+    shoal_symmetric *block; /* NULL if no eager backward pass needed it yet, or it cannot be made (block.h) */
     bool is_shared;         /* all ranks have it: collectives can reduce in it */
     uint32_t block_number;  /* by which ranks find the block; the same on all ranks and in all generations */
     struct ddp_item *items; /* one for each parameter */
@@ -114,21 +114,21 @@ struct ddp_backward {
     size_t n_arrivals;     /* how many gradients have arrived, of all parameters together */
     size_t n_started;      /* how many buckets were started, in the order of the plan */
     size_t *n_ready;       /* for each bucket: how many of its gradients are complete */
-    shoal_work **works;    /* for each bucket its reduction; NULL: not started, or over */
+    shoal_work **works;    /* for each bucket its reduction; NULL if it is not started, or over */
     struct fence **fences; /* scratch, one for each parameter */
     int64_t *frozen_set;   /* which parameters are frozen: details of its purposes */
-    size_t n_frozen_set;   /* 0: none is frozen */
+    size_t n_frozen_set;   /* 0 if none is frozen */
     char *words;           /* memory for the words of its purposes */
 };
 
 struct ddp {
     struct owned owned;   /* first: an entry of the world's list, by which it tells of its end */
-    shoal_world *world;   /* on whose list it is; NULL: not yet, or that world is closed */
-    shoal_group *group;   /* NULL: the world is closed */
-    shoal_module *module; /* NULL: it was freed, and recorded forward passes keep this struct */
+    shoal_world *world;   /* on whose list it is; NULL if it is on none yet, or that world is closed */
+    shoal_group *group;   /* NULL if the world is closed */
+    shoal_module *module; /* NULL if it was freed, and recorded forward passes keep this struct */
     size_t n_records;     /* hooks of recorded forward passes, and of a running backward pass */
     shoal_module_hook *forward_hook;
-    struct module_guard *guard; /* of the tree; NULL: not yet, or the module was freed */
+    struct module_guard *guard; /* of the tree; NULL before it is made, and once the module was freed */
     bool wants_sync;            /* whether the next backward pass reduces */
     /* wants_sync at the last forward pass; false if that is recorded neither now nor when it runs again. */
     bool wanted_sync;
@@ -149,14 +149,15 @@ struct ddp {
     struct ddp_buffers buffers;
     struct ddp_forwards forwards;
     struct ddp_backward backward;
-    struct ddp_capture *capture;      /* the running capture that has called the module; NULL: none */
-    struct op_dependence *dependence; /* by which graphs depend on the module; NULL: none was captured */
+    /* The running capture that has called the module; NULL if there is none. */
+    struct ddp_capture *capture;
+    struct op_dependence *dependence; /* by which graphs depend on the module; NULL if none was captured */
 };
 
 /* The state of a wrapped module; NULL if it is not wrapped. */
 struct ddp *ddp_of(const shoal_module *module);
 
-/* The parameter that is reduced and is this tensor; NULL: there is none. */
+/* The parameter that is reduced and is this tensor; NULL if there is none. */
 struct ddp_param *ddp_find_param(const struct ddp *ddp, const shoal_tensor *tensor);
 /* Frees the lists that ddp_collect has made, and what was made from them. */
 void ddp_free_lists(struct ddp *ddp);

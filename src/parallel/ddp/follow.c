@@ -36,7 +36,7 @@ struct naming {
 
 /* Looking ------------------------------------------------------------------------------------------------ */
 
-/* Gives what has changed: "parameters" or "buffers"; NULL: nothing. */
+/* Gives what has changed: "parameters" or "buffers"; NULL if nothing has. */
 static shoal_status find_change(const struct ddp *ddp, const char **changed_out)
 {
     struct ddp_look look;

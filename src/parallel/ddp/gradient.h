@@ -28,23 +28,23 @@ struct ddp_param {
     struct ddp *ddp;
     shoal_tensor *tensor; /* one reference */
     char *path;
-    shoal_tensor *gradient;     /* ours, one reference; NULL: no eager backward pass has begun yet */
+    shoal_tensor *gradient;     /* ours, one reference; NULL if no eager backward pass has begun yet */
     shoal_hook *on_gradient;    /* runs before a gradient is added to the leaf's */
     shoal_hook *on_accumulated; /* runs after it was added */
-    uint64_t leaf;              /* number of the leaf that has the hooks; 0: none */
+    uint64_t leaf;              /* number of the leaf that has the hooks; 0 if there is none */
     uint64_t n_failures;        /* the leaf's n_failures when we last looked */
 
     bool is_reduced;  /* ours, and the same on all ranks */
     bool is_local;    /* ours, and never sent */
     bool is_left;     /* a backward pass that failed has left it */
-    void *aside;      /* memory for a gradient that is set aside; NULL: it was never needed */
+    void *aside;      /* memory for a gradient that is set aside; NULL if it was never needed */
     bool has_aside;   /* a gradient is set aside */
     uint64_t version; /* of the gradient's storage, when we last wrote to it */
 
     size_t n_expected; /* how many gradients it gets in a backward pass: more than one if it is recomputed */
     /* In the running backward pass: */
     size_t n_arrived; /* how many gradients it got */
-    size_t stamp;     /* n_arrivals of the module when the last one arrived; 0: none has */
+    size_t stamp;     /* n_arrivals of the module when the last one arrived; 0 if none has */
     bool has_part;    /* this rank has a gradient to send; if not, its place holds zeros */
 };
 

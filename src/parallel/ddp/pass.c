@@ -21,7 +21,7 @@ struct pass {
     struct ddp **ddps;
     size_t n;
     size_t capacity;
-    shoal_work **announced; /* for each module a barrier; NULL: none was started, or it is over */
+    shoal_work **announced; /* for each module a barrier; NULL if none was started, or it is over */
 };
 
 /* Which modules ----------------------------------------------------------------------------------------- */

@@ -195,8 +195,10 @@ static shoal_status learn(struct ddp *ddp)
 
 /* What is known about the parameters over all ranks. */
 struct verdict {
-    unsigned char *is_used; /* with reduce_unused: whether any rank used the parameter; NULL: all are used */
-    int64_t missing;        /* the first missing gradient: parameter * ranks + rank; INT64_MAX: none */
+    /* With reduce_unused: whether any rank used the parameter; NULL if all are used. */
+    unsigned char *is_used;
+    /* The first missing gradient: parameter * ranks + rank; INT64_MAX if there is none. */
+    int64_t missing;
 };
 
 static bool is_missing(const struct ddp_param *param)

@@ -22,7 +22,8 @@
 /* What a setter does to each unit; all are checked before the first is changed. */
 struct change {
     const char *call;
-    shoal_status (*check)(struct fsdp_unit *unit, void *change); /* NULL: allowed at any time */
+    /* NULL if the change is allowed at any time. */
+    shoal_status (*check)(struct fsdp_unit *unit, void *change);
     void (*apply)(struct fsdp_unit *unit, const struct change *change);
     bool is_on;
     double factor;

@@ -35,7 +35,7 @@ static shoal_tensor *find_whole(const struct sender *sender, const shoal_module_
                                                 : shoal_module_find_buffer(sender->whole, entry->path);
 }
 
-/* Finds the sharded parameter in a place; NULL: the entry is a buffer, or a parameter that is not sharded. */
+/* Finds the sharded parameter in a place; NULL if the entry is a buffer, or a parameter that is not sharded. */
 static shoal_status find_entry(const struct sender *sender, const shoal_module_entry *entry,
                                shoal_fsdp_param **found_out)
 {

@@ -159,7 +159,7 @@ static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
     return NULL;
 }
 
-/* The same in a capture. */
+/* The gradient of an output has arrived, in a capture. */
 static shoal_tensor *begin_captured_backward(void *context, shoal_tensor *gradient)
 {
     struct fsdp_captured *captured = context;
@@ -183,7 +183,7 @@ static shoal_status finish_backward(void *context, shoal_tensor **gradients, siz
     return fsdp_unit_finish_backward(wrapper->unit);
 }
 
-/* The same in a capture. */
+/* All input gradients have arrived, in a capture. */
 static shoal_status finish_captured_backward(void *context, shoal_tensor **gradients, size_t n_gradients)
 {
     const struct fsdp_captured *captured = context;

@@ -398,7 +398,7 @@ static shoal_status set_aside(const struct fsdp_captured *unit)
     return SHOAL_OK;
 }
 
-/* Gives the sum of the gradients of this backward pass and of earlier ones. NULL: there are none. */
+/* Gives the sum of the gradients of this backward pass and of earlier ones; NULL if there are none. */
 static shoal_status take_gradient(const struct fsdp_captured *unit, size_t index, shoal_tensor **gradient_out)
 {
     struct fsdp_captured_param *param = &unit->params[index];

@@ -26,7 +26,7 @@
 
 /* A parameter. */
 struct fsdp_captured_param {
-    shoal_tensor *padded; /* over the shard and its padding, one reference; NULL: the shard is gathered */
+    shoal_tensor *padded; /* over the shard and its padding, one reference; NULL if the shard is gathered */
     shoal_tensor *aside;  /* gradients of earlier backward passes, while more arrive; one reference */
     uint64_t version;     /* the version of the shard when it was gathered last */
     bool was_gathered;    /* in this capture */

@@ -100,8 +100,8 @@ bool fsdp_needs_values(const struct fsdp_tensors *tensors)
 
 /* Replacing ---------------------------------------------------------------------------------------------- */
 
-/* Finds the tensor that the program put in all places of a shard. NULL: there is none, or it cannot be the shard, which
-   takes the same shape, contiguous memory, and nothing else in that memory. */
+/* Finds the tensor that the program put in all places of a shard. Returns NULL if there is none, or it cannot be the
+   shard, which takes the same shape, contiguous memory, and nothing else in that memory. */
 static shoal_tensor *find_replacement(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
 {
     struct layout layout;

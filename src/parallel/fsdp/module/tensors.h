@@ -12,7 +12,7 @@ bool fsdp_is_of_unit(const shoal_tensor *tensor);
 shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param);
 /* Whether the original had no data, and nobody has written the shard since. */
 bool fsdp_needs_values(const struct fsdp_tensors *tensors);
-/* Marks the tensor as a shard of a parameter that is cut into `n_shards`; 0: it is not a shard any more. */
+/* Marks the tensor as a shard of a parameter that is cut into `n_shards`; 0 means that it is not a shard any more. */
 void fsdp_mark_sharded(shoal_tensor *tensor, int n_shards);
 /* Makes the shard a tensor named `path`. It requires a gradient if the original does. */
 shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path,

@@ -11,7 +11,7 @@
 #include "parallel/fsdp/module/tensors.h"
 #include "shoal/autograd.h"
 
-/* Finds the parameter of the wrapper that was in that place; NULL: the place is new, or was left out. */
+/* Finds the parameter of the wrapper that was in that place; NULL if the place is new, or was left out. */
 static const struct fsdp_tensors *find_by_place(const struct fsdp_wrapper *wrapper,
                                                 const shoal_module_entry *entry)
 {

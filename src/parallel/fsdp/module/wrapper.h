@@ -39,11 +39,11 @@ struct fsdp_seat {
 
 /* The tensors of one parameter; the k-th of these belongs to the k-th parameter of the unit. */
 struct fsdp_tensors {
-    shoal_tensor *original; /* NULL: dropped, because ties were checked, or nobody else held it */
+    shoal_tensor *original; /* NULL once it was dropped, because ties were checked, or nobody else held it */
     shoal_tensor *sharded;
     shoal_tensor *full;       /* made at the first forward pass */
     shoal_tensor *shard_grad; /* over the gradient of the shard; made when the first one lands */
-    /* The storage of the full tensor's gradient, while that lies in the unit's buffer; NULL: it does not. */
+    /* The storage of the full tensor's gradient, while that lies in the unit's buffer; NULL if it does not. */
     const struct storage *lent;
     bool needs_values; /* the original was on the meta device: see fsdp_needs_values */
     /* Versions of the sharded tensor: */
@@ -57,7 +57,7 @@ struct fsdp_tensors {
 
 /* The calls of modules under a root. A capture exchanges them for its own (capture.c). */
 struct fsdp_calls {
-    struct fsdp_wrapper *forward_root; /* the outermost wrapper that is being called; NULL: none */
+    struct fsdp_wrapper *forward_root; /* the outermost wrapper that is being called; NULL if there is none */
     size_t forward_depth;              /* the depth of scopes when that call began */
     size_t n_order;                    /* passes.order.n of the context when that call began */
     bool is_end_awaited;               /* a backward pass is running, or has failed */
@@ -67,7 +67,7 @@ struct fsdp_calls {
 /* What all wrappers under one root share. */
 struct fsdp_root {
     struct fsdp_context *context;
-    shoal_fsdp *handle;             /* what programs use the context by; NULL: nobody has asked for it */
+    shoal_fsdp *handle;             /* what programs use the context by; NULL if nobody has asked for it */
     struct fsdp_wrapper **wrappers; /* in the order of a walk */
     size_t n_wrappers;
     size_t capacity;
@@ -75,17 +75,18 @@ struct fsdp_root {
     bool has_originals; /* of parameters: until the second call of a module under the root */
     size_t n_records;   /* hooks of forward passes and of a running backward pass: they keep the wrappers */
     bool is_gone;       /* its module was freed: only recorded backward passes can still run */
-    struct fsdp_capture *capture; /* the capture that runs modules under the root (capture.h); NULL: none */
-    struct op_dependence *dependence; /* by which graphs depend on the root; NULL: none was captured */
+    /* The capture that runs modules under the root (capture.h); NULL if there is none. */
+    struct fsdp_capture *capture;
+    struct op_dependence *dependence; /* by which graphs depend on the root; NULL if none was captured */
 };
 
 struct fsdp_wrapper {
     struct owned owned; /* first: an entry of the world's list, by which it tells of its end */
     bool is_closed;     /* the world was closed: only shards can be read */
-    size_t n_owners;    /* how many modules hold it; 0: only recorded forward passes keep it */
+    size_t n_owners;    /* how many modules hold it; 0 if only recorded forward passes keep it */
     struct fsdp_seat *seats;
     shoal_module **modules;
-    shoal_module_hook **hooks; /* one on each; NULL: not yet */
+    shoal_module_hook **hooks; /* one on each; NULL until they are set */
     size_t n_modules;
     bool *has_run; /* which of the modules have run in this forward pass */
     size_t n_run;
@@ -107,7 +108,7 @@ struct fsdp_wrapper {
     struct fsdp_root *root; /* NULL before the first forward pass */
     bool is_root;           /* this wrapper owns the root */
     struct forward_list forwards;
-    struct fsdp_captured *captured; /* its part of root->capture; NULL: none runs */
+    struct fsdp_captured *captured; /* its part of root->capture; NULL if none runs */
 };
 
 /* The module's seat, and its wrapper, or NULL. */
@@ -118,7 +119,7 @@ struct fsdp_wrapper *fsdp_wrapper_of(const shoal_module *module);
    recognizes full tensors by it. */
 void fsdp_keep_gathered(void *context, void *data);
 
-/* Finds the tensors that were made of a whole parameter; NULL: it does not belong to the wrapper. */
+/* Finds the tensors that were made of a whole parameter; NULL if it does not belong to the wrapper. */
 struct fsdp_tensors *fsdp_find_tensors(const struct fsdp_wrapper *wrapper, const shoal_tensor *original);
 
 /* Forgets which of its modules have run. */

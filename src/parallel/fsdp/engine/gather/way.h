@@ -19,9 +19,9 @@ struct fsdp_gather_way {
     const char *name;
     /* If it fails, it leaves nothing behind. */
     shoal_status (*start)(struct fsdp_unit *unit);
-    /* Puts full parameters where fsdp_gather_data says. NULL: they are there already. */
+    /* Puts full parameters where fsdp_gather_data says. It is NULL if they are there already. */
     shoal_status (*finish)(struct fsdp_unit *unit);
-    /* Called when the work has ended, well or not. NULL: there is nothing to free. */
+    /* Called when the work has ended, well or not. It is NULL if there is nothing to free. */
     void (*drop)(struct fsdp_unit *unit);
 };
 

@@ -58,8 +58,9 @@ struct fsdp_reductions {
 
 /* Barriers between passes (marks.h). */
 struct fsdp_marks {
-    shoal_work *forwards;       /* the mark after the forward passes, in flight; NULL: none */
-    shoal_work *gathers;        /* the mark after the gathers of the backward pass; likewise */
+    shoal_work *forwards; /* the mark after the forward passes; NULL if none is in flight */
+    /* The mark after the gathers of the backward pass; NULL if none is in flight. */
+    shoal_work *gathers;
     size_t n_backwards;         /* how many backward passes were marked as ended, over shards */
     size_t n_replica_backwards; /* and over replicas */
 };

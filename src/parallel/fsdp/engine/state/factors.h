@@ -9,14 +9,14 @@
 #include "shoal/dtype.h"
 
 struct fsdp_factors {
-    double before; /* divides what is sent; 1: nothing is done */
-    double after;  /* divides what comes out; 1: nothing is done */
+    double before; /* divides what is sent; 1 leaves it as it is */
+    double after;  /* divides what comes out; 1 leaves it as it is */
     shoal_reduce_op scatter;
     double premul; /* the factor of `scatter`, if that is SHOAL_PREMUL_SUM */
     shoal_reduce_op all_reduce;
 };
 
-/* `factor` is what the sum is divided by; 0: the number of ranks. */
+/* `factor` is what the sum is divided by; 0 means the number of ranks. */
 struct fsdp_factors fsdp_factors_choose(int n_shards, int n_replicas, shoal_dtype reduce_dtype, double factor,
                                         bool forces_sum);
 

@@ -11,8 +11,8 @@ shoal_status fsdp_check_failure(const struct fsdp_context *context);
 /* Call at the end of a collective call: puts its name before the text, and remembers a failure that is permanent. */
 shoal_status fsdp_end_call(struct fsdp_context *context, const char *call, shoal_status status);
 
-/* The same two for calls on a unit or its parameters. Modules remember nothing: their lanes fail again by
-   themselves. */
+/* fsdp_check_failure and fsdp_end_call, for calls on a unit or its parameters. Modules remember nothing: their lanes
+   fail again by themselves. */
 shoal_status fsdp_unit_check_failure(const struct fsdp_unit *unit);
 shoal_status fsdp_unit_end_call(struct fsdp_unit *unit, const char *call, shoal_status status);
 

@@ -21,7 +21,7 @@ typedef shoal_status (*fsdp_unit_visitor)(struct fsdp_unit *unit, void *context)
 /* A handle of one unit, or of several: all units of a context, or those of a module and the modules inside. */
 struct shoal_fsdp_unit {
     bool is_gone;
-    struct fsdp_unit *unit; /* NULL: several */
+    struct fsdp_unit *unit; /* NULL if the handle stands for several */
     /* Visits the units of `owner`, for a handle of several. */
     shoal_status (*each)(void *owner, fsdp_unit_visitor visit, void *context);
     void *owner;
@@ -69,7 +69,7 @@ shoal_status fsdp_handle_there(const struct shoal_fsdp *handle);
  * that reason.
  */
 shoal_status fsdp_handle_check(const char *call, const struct shoal_fsdp *handle);
-/* The same check, but the world may be closed. */
+/* Checks the handle as fsdp_handle_check does, but the world may be closed. */
 shoal_status fsdp_handle_alive(const char *call, const struct shoal_fsdp *handle);
 shoal_status fsdp_handle_one(const char *call, const struct shoal_fsdp_unit *handle,
                              struct fsdp_unit **unit_out);

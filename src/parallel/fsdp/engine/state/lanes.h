@@ -11,9 +11,9 @@
 
 struct fsdp_mesh {
     shoal_world *world;
-    shoal_group *gather;    /* of the ranks that have the shards; NULL: there is one shard */
+    shoal_group *gather;    /* of the ranks that have the shards; NULL if there is one shard */
     shoal_group *reduce;    /* the same ranks */
-    shoal_group *replicate; /* of the ranks that have the same shard; NULL: there is one replica */
+    shoal_group *replicate; /* of the ranks that have the same shard; NULL if there is one replica */
     /* Set with fsdp_mesh_from_replicas: a lane with the name of the gather lane of fsdp_mesh_from_group. If some ranks
        shard over the group by mistake, their calls and ours meet on it, and all get an error. */
     shoal_group *calls;

@@ -47,7 +47,7 @@ struct fsdp_param {
     size_t padded_count;           /* elements of a shard that is not short */
     char *shard;                   /* padded_count elements */
     char *shard_grad;              /* shard_count elements; made when the first gradient arrives */
-    struct fsdp_block *grad_block; /* the buffer in which shard_grad lies; NULL: it has memory of its own */
+    struct fsdp_block *grad_block; /* the buffer in which shard_grad lies; NULL if it has memory of its own */
     bool is_lent;                  /* a tensor owns the shard now */
     bool is_grad_lent;             /* a tensor owns shard_grad now */
     bool has_grad;
@@ -95,8 +95,8 @@ void fsdp_param_drop_grad(struct fsdp_param *param);
 shoal_status fsdp_param_allocate(struct fsdp_param *param);
 /* Copies this rank's part out of the whole array. */
 void fsdp_array_load(const struct fsdp_array *array, const void *full);
-/* The same for a slice of the whole: `length` indices from `offset` on, along the dimension that is cut. False:
-   this rank has no part in it. */
+/* Copies this rank's part out of a slice of the whole: `length` indices from `offset` on, along the dimension that is
+   cut. Returns false if this rank has no part in it. */
 bool fsdp_array_load_slice(const struct fsdp_array *array, int64_t offset, int64_t length, const void *slice);
 
 /* The values of a parameter. */

@@ -38,7 +38,7 @@ struct fsdp_block {
     bool is_owned;              /* by a unit that takes it again and again (fsdp_block_own) */
     size_t n_landed;            /* gradients of shards that lie in it; it stays taken until they are gone */
     shoal_window *window;       /* in a pool of windows */
-    shoal_symmetric *symmetric; /* in a pool of buffers; NULL: plain memory */
+    shoal_symmetric *symmetric; /* in a pool of buffers; NULL if the block is plain memory */
     char *data;                 /* in a pool of buffers */
 };
 
@@ -49,7 +49,7 @@ enum fsdp_pool_kind {
 
 struct fsdp_pool {
     enum fsdp_pool_kind kind;
-    shoal_group *group;         /* NULL: buffers of plain memory */
+    shoal_group *group;         /* NULL if the pool has buffers of plain memory */
     struct fsdp_block **blocks; /* the address of a block does not change */
     size_t n_blocks;
     size_t capacity;
@@ -68,7 +68,8 @@ void fsdp_pool_free(struct fsdp_pool *pool);
 /* Call when the world is closed: the group is gone, and windows and symmetric memory will be. */
 void fsdp_pool_forget(struct fsdp_pool *pool);
 
-/* Takes the smallest free block that is large enough and not more than twice as large. NULL: there is none. */
+/* Takes the smallest free block that is large enough and not more than twice as large. Returns NULL if there is
+   none. */
 struct fsdp_block *fsdp_pool_take(struct fsdp_pool *pool, size_t bytes);
 /*
  * Makes a block when fsdp_pool_take has found none, by the rules at the head of this file. Collective, unless the
@@ -82,7 +83,7 @@ shoal_status fsdp_pool_make(struct fsdp_pool *pool, size_t bytes, size_t limit, 
 void fsdp_block_own(struct fsdp_block *block);
 /* Undoes fsdp_block_own: any unit may take the block again, and the pool may give it up. */
 void fsdp_block_disown(struct fsdp_block *block);
-/* Takes a block that the unit owns. False: something of the unit is still in it. */
+/* Takes a block that the unit owns. Returns false if something of the unit is still in it. */
 bool fsdp_block_take(struct fsdp_block *block);
 
 /* The unit does not need the block any more. */

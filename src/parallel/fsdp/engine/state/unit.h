@@ -90,8 +90,8 @@ struct fsdp_unit_config {
     shoal_sharded sharded; /* set when the unit is made */
     shoal_reshard wanted_reshard;
     shoal_reshard reshard;       /* fsdp_effective_reshard of it; known once prepared */
-    shoal_dtype param_dtype;     /* 0: as stored */
-    shoal_dtype reduce_dtype;    /* 0: the dtype of the gradients */
+    shoal_dtype param_dtype;     /* 0 means as stored */
+    shoal_dtype reduce_dtype;    /* 0 means the dtype of the gradients */
     bool reshard_after_backward; /* false where parameters are not sharded */
     bool unshard_in_backward;
     bool sync;       /* gradients are reduced in post_backward */
@@ -102,25 +102,25 @@ struct fsdp_unit_config {
 
 /* Functions of the program (shoal/fsdp_comm.h). */
 struct fsdp_unit_hooks {
-    shoal_all_reduce_hook all_reduce; /* NULL: none */
+    shoal_all_reduce_hook all_reduce; /* NULL if there is none */
     void *all_reduce_context;
-    shoal_fsdp_accumulated_hook accumulated; /* with the explicit calls only; NULL: none */
+    shoal_fsdp_accumulated_hook accumulated; /* with the explicit calls only; NULL if there is none */
     void *accumulated_context;
-    shoal_custom_all_gather all_gather;         /* call is NULL: none */
-    shoal_custom_reduce_scatter reduce_scatter; /* likewise */
+    shoal_custom_all_gather all_gather;         /* its `call` is NULL if there is none */
+    shoal_custom_reduce_scatter reduce_scatter; /* its `call` is NULL if there is none */
 };
 
 /* Full parameters: in flight, or gathered. */
 struct fsdp_unit_gather {
-    const struct fsdp_gather_way *way; /* of the gather in flight; NULL: none */
+    const struct fsdp_gather_way *way; /* of the gather in flight; NULL if none is */
     size_t bytes;                      /* that all full parameters take; known once prepared */
-    shoal_work *work;                  /* NULL: nothing to wait for */
-    struct fsdp_block *window;         /* a block of the pool; NULL: none */
-    char *full;   /* without a window: memory for full parameters; NULL: the shards are used as they are */
+    shoal_work *work;                  /* NULL if there is nothing to wait for */
+    struct fsdp_block *window;         /* a block of the pool; NULL if there is none */
+    char *full;   /* without a window: memory for full parameters; NULL if the shards are used as they are */
     char *staged; /* rows (rows.h), while they are gathered without a window */
     size_t staged_bytes;
-    shoal_work *compared;         /* a barrier that compares a custom gather; NULL: none in flight */
-    shoal_work *by_hand;          /* the mark of fsdp_mark_unshard; NULL: none in flight */
+    shoal_work *compared;         /* a barrier that compares a custom gather; NULL if none is in flight */
+    shoal_work *by_hand;          /* the mark of fsdp_mark_unshard; NULL if none is in flight */
     size_t n_asked;               /* the context's n_asked when the unit was last gathered from the shards */
     struct fsdp_kept *neighbours; /* with SHOAL_RESHARD_PARTLY */
     bool is_pending;              /* a gather was started and not waited for */
@@ -130,8 +130,9 @@ struct fsdp_unit_gather {
 /* Gradients on their way to a reduction. */
 struct fsdp_unit_grads {
     shoal_dtype dtype;         /* in which they are reduced; known once prepared */
-    struct fsdp_block *buffer; /* where they are reduced; NULL: none yet */
-    struct fsdp_block *own; /* with SHOAL_SHARDED_STATE: a buffer that no other unit takes; NULL: none yet */
+    struct fsdp_block *buffer; /* where they are reduced; NULL if there is none yet */
+    /* With SHOAL_SHARDED_STATE: a buffer that no other unit takes; NULL if there is none yet. */
+    struct fsdp_block *own;
     size_t buffer_bytes;
     size_t output_bytes; /* of all results, if they lie in one piece */
     char *data;          /* memory for gradients that kernels cannot write in the buffer (is_direct) */

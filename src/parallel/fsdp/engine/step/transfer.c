@@ -133,7 +133,8 @@ static void copy_blocks(const struct fsdp_array *array, int n_shards, char *bloc
 /* The memory of a transfer. */
 struct staging {
     char *blocks; /* all shards, on ranks that have the whole */
-    char *padded; /* a padded copy of this rank's part; NULL: not needed, because it has room for padding */
+    /* A padded copy of this rank's part; NULL if it is not needed, because that has room for padding. */
+    char *padded;
 };
 
 static shoal_status stage_part(const struct fsdp_array *array, struct staging *staging)
