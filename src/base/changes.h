@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* The number of the latest change; 0: there was none. */
+/* The number of the latest change; 0 if there was none. */
 extern _Atomic uint64_t changes_latest_number;
 
 /*

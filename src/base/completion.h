@@ -47,12 +47,12 @@ struct completion_listener {
 
 /* What whoever embeds a completion adds to it; each function may be NULL. */
 struct completion_kind {
-    /* Frees what it is embedded in; NULL: mem_free(completion). */
+    /* Frees what it is embedded in; NULL means mem_free(completion). */
     void (*destroy)(struct completion *completion);
     /*
      * Called by a thread that waits or tests, without any lock, while the completion is pending. Does what the calling
-     * thread can do towards its end, until `until_ns` at most (0: without blocking); it need not finish it. A failure
-     * is that of the calling thread alone: it means that this thread cannot wait here.
+     * thread can do towards its end, until `until_ns` at most (0 means without blocking); it need not finish it. A
+     * failure is that of the calling thread alone: it means that this thread cannot wait here.
      */
     shoal_status (*push)(struct completion *completion, int64_t until_ns);
     /* Somebody has waited or tested and seen the end. May be called often. */
@@ -71,11 +71,12 @@ struct completion {
     _Atomic uint32_t state;                          /* enum completion_state; the word waiters sleep on */
     _Atomic(struct completion_listener *) listeners; /* newest first; closed once finished */
     shoal_status status;                             /* written before the state says that it ended */
-    char *text;                                      /* likewise; NULL: none, or memory ran out */
+    /* Of a failure; written before the state says that it ended. NULL if there is none, or memory ran out. */
+    char *text;
     const struct completion_kind *kind;
 };
 
-/* One reference, the caller's. NULL: no kind. */
+/* Gives the caller one reference. `kind` may be NULL. */
 void completion_init(struct completion *completion, const struct completion_kind *kind);
 /* NULL when memory runs out. */
 struct completion *completion_create(void);

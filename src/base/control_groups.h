@@ -17,11 +17,13 @@ typedef void (*control_groups_visitor)(void *context, const char *directory);
    twice. */
 void control_groups_walk(const char *controller, control_groups_visitor visit, void *context);
 
-/* The same for a text like that of /proc/self/cgroup: lines such as "4:cpu,cpuacct:/a/b" or, for version 2, "0::/a/b". */
+/* Visits the groups in a text like that of /proc/self/cgroup: lines such as "4:cpu,cpuacct:/a/b" or, for version 2,
+   "0::/a/b". */
 void control_groups_walk_text(const char *text, const char *controller, control_groups_visitor visit,
                               void *context);
 
-/* Reads as much of a file of a group as fits, and puts a zero byte behind it. False: there is none, or it is empty. */
+/* Reads as much of a file of a group as fits, and puts a zero byte behind it. Returns false if there is none, or it is
+   empty. */
 bool control_groups_read(const char *directory, const char *name, char *text, size_t bytes);
 
 #endif

@@ -18,7 +18,7 @@ int cores_set_count(const struct cores_set *set)
     return n;
 }
 
-/* Reads a number and moves *text behind it; -1: there is none that a set can hold. */
+/* Reads a number and moves *text behind it. Returns -1 if there is none that a set can hold. */
 static int parse_processor(const char **text)
 {
     char *end;

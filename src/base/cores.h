@@ -26,7 +26,7 @@ static inline void cores_set_add(struct cores_set *set, int processor)
 
 int cores_set_count(const struct cores_set *set);
 
-/* Reads a list such as "0-3,8\n". False: it is none, or names a processor that no set can hold. */
+/* Reads a list such as "0-3,8\n". Returns false if it is none, or names a processor that no set can hold. */
 bool cores_set_parse(const char *text, struct cores_set *set_out);
 
 /* Adds what shares a core with the processor; adding nothing, or only the processor, says that it has one of its

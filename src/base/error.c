@@ -20,7 +20,7 @@ static _Thread_local uint64_t n_texts;
 
 /* Why the last call that returned NULL had nothing to return. */
 static _Thread_local struct {
-    uint64_t text; /* the number of the text that says it; 0: there was none */
+    uint64_t text; /* the number of the text that says it; 0 if there was none */
     size_t at;     /* where it begins there, behind names of calls */
 } reason;
 
@@ -154,7 +154,7 @@ const char *shoal_error_text(void)
     LIMIT(EMFILE, RLIMIT_NOFILE, "files") \
     LIMIT(EFBIG, RLIMIT_FSIZE, "bytes")
 
-/* False: no limit stands behind the code. */
+/* Returns false if no limit stands behind the code. */
 static bool find_limit(int code, unsigned long long *limit_out, const char **name_out, const char **unit_out)
 {
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};

@@ -30,7 +30,7 @@ shoal_status error_prefix(shoal_status status, const char *format, ...) __attrib
  * RLIMIT_NOFILE for EMFILE, RLIMIT_FSIZE for EFBIG. Valid until the thread asks for the next one.
  */
 const char *error_errno_text(int code);
-/* The same for a thread that could not be created: RLIMIT_NPROC for EAGAIN. */
+/* What an errno says if a thread could not be created: RLIMIT_NPROC for EAGAIN. */
 const char *error_thread_text(int code);
 
 /* On entry of every public call that returns a status. */
@@ -46,7 +46,7 @@ void error_clear(void);
 void error_mark_reason(void);
 shoal_status error_null(const char *what);
 
-/* Which text the thread has: each text that is written has another number. 0: there is no text. */
+/* Which text the thread has: each text that is written has another number. Returns 0 if there is no text. */
 uint64_t error_number(void);
 
 #endif

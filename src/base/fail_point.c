@@ -14,7 +14,7 @@ static _Atomic uint64_t n_passages;
 static _Atomic uint64_t armed_number;
 static _Atomic bool has_only_requests;
 static fail_point_action armed_action; /* written before armed_number, read after it */
-static void *armed_context;            /* likewise */
+static void *armed_context;            /* written before armed_number, read after it */
 
 void fail_point_arm(uint64_t number, fail_point_action action, void *context)
 {

@@ -28,7 +28,7 @@ static bool is_text(uint32_t label, const char *name, size_t length)
 /* So many names are taken, that a search always ends soon at an empty slot. */
 #define MOST_NAMES (N_SLOTS / 4 * 3)
 
-/* A place with a copy of the name, which nobody else knows yet; 0: there is no room. */
+/* Returns a place with a copy of the name, which nobody else knows yet; 0 if there is no room. */
 static uint32_t write_text(const char *name, size_t length)
 {
     uint32_t bytes = (uint32_t)length + 1;

@@ -35,7 +35,7 @@ static int64_t start_ns;      /* written once */
 
 /* Guards the sink and keeps calls to it apart. */
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
-static shoal_log_function sink_function; /* NULL: standard error */
+static shoal_log_function sink_function; /* NULL means standard error */
 static void *sink_context;
 
 /* Inside the sink: a callback that calls the library after all must not wait for itself. */
@@ -47,7 +47,7 @@ static void read_environment(void)
     /* The choices are in the order of shoal_log_level, behind "off". */
     environment_level = (int)option_values()[OPTION_LOG].integer;
     is_level_unset = option_values()[OPTION_LOG].source == OPTION_SOURCE_DEFAULT;
-    /* Relaxed: the level stands for itself; what the sink needs is under the lock. Likewise every other
+    /* Relaxed: the level stands for itself; what the sink needs is under the lock. The same holds for every other
        access to log_threshold. */
     atomic_store_explicit(&log_threshold, environment_level, memory_order_relaxed);
 }

@@ -23,7 +23,7 @@
 
 struct map_slot {
     uint64_t key;
-    size_t value; /* + 1; 0: the slot is free */
+    size_t value; /* the value + 1; 0 if the slot is free */
 };
 
 /* All zero is an empty map. */
@@ -39,12 +39,12 @@ typedef bool map_is_same(const void *context, const void *wanted, size_t value);
 
 /* Adds a value, which is not SIZE_MAX. Does not look whether the key has one already. A failure changes nothing. */
 shoal_status map_add(struct map *map, uint64_t key, size_t value);
-/* The same in two steps, of which only the first can fail: makes room for values, and adds a value if there is room. */
+/* map_add in two steps, of which only the first can fail: make room for values, and add a value if there is room. */
 shoal_status map_reserve(struct map *map, size_t n_more);
 void map_put(struct map *map, uint64_t key, size_t value);
 /* Gives the value of a key that has at most one. If it has none, it gets `value`. A failure changes nothing. */
 shoal_status map_get_or_add(struct map *map, uint64_t key, size_t value, size_t *value_out);
-/* Removes a value of a key. False: the key does not have that value. */
+/* Removes a value of a key. Returns false if the key does not have that value. */
 bool map_remove(struct map *map, uint64_t key, size_t value);
 /* Empties the map, and keeps its memory: there is room for as many values again. */
 void map_clear(struct map *map);
@@ -70,7 +70,7 @@ static inline size_t map_first_slot(const struct map *map, uint64_t key)
     return (size_t)(key >> map->shift);
 }
 
-/* Finds the value of a key that has at most one. False: it has none, and *value_out is unchanged. */
+/* Finds the value of a key that has at most one. Returns false if it has none, and *value_out is unchanged. */
 static inline bool map_get(const struct map *map, uint64_t key, size_t *value_out)
 {
     if (map->count == 0) {
@@ -87,7 +87,7 @@ static inline bool map_get(const struct map *map, uint64_t key, size_t *value_ou
     return true;
 }
 
-/* Finds the value of a hash for which is_same is true. False: there is none, and *value_out is unchanged. */
+/* Finds the value of a hash for which is_same is true. Returns false if there is none, and *value_out is unchanged. */
 static inline bool map_find(const struct map *map, uint64_t hash, map_is_same *is_same, const void *context,
                             const void *wanted, size_t *value_out)
 {

@@ -137,7 +137,7 @@ static pthread_mutex_t spares_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct spare *spares[N_SPARE_SIZES]; /* by power of two; this and the next are under the lock */
 static size_t n_spare_bytes;
 
-/* The list for blocks of that size; NULL: they are not kept. */
+/* The list for blocks of that size; NULL if they are not kept. */
 static struct spare **find_spares(size_t bytes)
 {
     bool is_kept = MEM_KEEPS_FREED && bytes >= (size_t)1 << FIRST_SPARE_BITS && bytes <= MEM_LARGE_BYTES &&

@@ -14,20 +14,20 @@
 #include <stdint.h>
 
 struct neighbours {
-    _Atomic uint32_t
-        *first;    /* rank 0's word; 0: it has not waited yet, otherwise the processor's number + 1 */
+    /* Rank 0's word; 0 if it has not waited yet, otherwise the processor's number + 1. */
+    _Atomic uint32_t *first;
     size_t stride; /* bytes from one word to the next */
     int n_ranks;
     int rank; /* of the calling thread */
     int peer; /* whom it waits for */
 };
 
-/* Leaves the number of this processor. True: the peer waited last on the same one. */
+/* Leaves the number of this processor. Returns true if the peer waited last on the same one. */
 bool neighbours_meet(const struct neighbours *neighbours);
 
 /*
  * Moves the calling thread to a processor on which no rank waited last, if it may use one. The thread may use the same
- * processors afterwards as before. True: it has moved.
+ * processors afterwards as before. Returns true if it has moved.
  */
 bool neighbours_move_apart(const struct neighbours *neighbours);
 

@@ -61,7 +61,7 @@ static void take_lowest(void *context, const char *group)
     *limit = own < *limit ? own : *limit;
 }
 
-/* INT_MAX: no control group limits this process, or the system does not say so. */
+/* Returns INT_MAX if no control group limits this process, or the system does not say so. */
 static int read_group_limit(void)
 {
     int limit = INT_MAX;

@@ -18,13 +18,14 @@ bool processors_are_free(void);
 bool processors_suffice(int n_ranks);
 
 /*
- * The same where the ranks are known by the numbers of their processes. Ranks that are bound to processors of their own
- * have enough: counted are the ranks that may use a processor of this one. A process that cannot be asked counts.
+ * Whether this process may use enough processors, where the ranks are known by the numbers of their processes. Ranks
+ * that are bound to processors of their own have enough: counted are the ranks that may use a processor of this one. A
+ * process that cannot be asked counts.
  */
 bool processors_suffice_beside(const int32_t *processes, int n_ranks);
 
-/* How many processors' time a control group leaves: by the text of cpu.max ("150000 100000"), or by cpu.cfs_quota_us and
-   cpu.cfs_period_us. Parts of a processor are dropped, but 1 is the least. INT_MAX: there is no limit. */
+/* How many processors' time a control group leaves: by the text of cpu.max ("150000 100000"), or by cpu.cfs_quota_us
+   and cpu.cfs_period_us. Parts of a processor are dropped, but 1 is the least. Returns INT_MAX if there is no limit. */
 int processors_parse_limit(const char *text);
 int processors_parse_old_limit(const char *quota, const char *period);
 

@@ -65,7 +65,7 @@ static struct {
     /* Under the mutex. */
     bool is_running;
     bool is_inherited;         /* of the process that this one was forked off: only its memory is left */
-    uint32_t n_starts;         /* that were not stopped; 0: somebody is about to end it */
+    uint32_t n_starts;         /* that were not stopped; 0 if somebody is about to end the session */
     int64_t begin_real_ns;     /* when it began, since 1970 */
     struct trace_instant last; /* when the file was last written, or the session began */
     char *path;                /* as it was given, with its % */
@@ -77,17 +77,17 @@ static pthread_once_t is_prepared = PTHREAD_ONCE_INIT;
 
 /* Under the mutex. */
 static struct {
-    uint64_t run; /* what the ranks of the first world share; 0: none was opened */
+    uint64_t run; /* what the ranks of the first world share; 0 if none was opened */
     int rank;     /* the lowest that was opened here */
     int n_ranks;
     uint32_t n_worlds; /* open now */
 } process;
 
 /* The calling thread's. */
-static _Thread_local uint32_t my_stripe; /* + 1; 0: none yet */
+static _Thread_local uint32_t my_stripe; /* its number + 1; 0 if there is none yet */
 static _Thread_local int my_rank = TRACE_NO_RANK;
 static _Thread_local uint64_t my_session;        /* whose ring this is */
-static _Thread_local struct trace_ring *my_ring; /* NULL: there was no memory */
+static _Thread_local struct trace_ring *my_ring; /* NULL if there was no memory */
 static _Thread_local uint32_t n_ranges;          /* open ones, also of times when nothing is recorded */
 
 /* Recording ---------------------------------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ void trace_set_rank(int rank)
 
 /* Writing ------------------------------------------------------------------------------------------------ */
 
-/* The state is TRACE_OFF or TRACE_PAUSED. False: somebody is stuck inside. */
+/* The state is TRACE_OFF or TRACE_PAUSED. Returns false if somebody is stuck inside. */
 static bool wait_for_quiet(void)
 {
     int64_t deadline_ns = clock_deadline_after(QUIET_SECONDS);

@@ -33,11 +33,12 @@ enum trace_kind {
 struct trace_event {
     uint64_t begin_ticks;
     uint64_t end_ticks;
-    uint64_t carried_ticks; /* of a collective: how long a thread of this rank carried it; 0: not told */
-    uint64_t bytes;         /* that a collective moves; of a step its number; 0: not told */
-    uint32_t name;          /* base/label.h, here and below */
-    uint32_t unit;          /* what it belongs to: the unit of a gather; 0: nothing */
-    uint32_t track;         /* a lane, on which it is shown instead of on its thread; 0: none */
+    /* Of a collective: how long a thread of this rank carried it; 0 if it is not told. */
+    uint64_t carried_ticks;
+    uint64_t bytes; /* that a collective moves; of a step its number; 0 if it is not told */
+    uint32_t name;  /* base/label.h, here and below */
+    uint32_t unit;  /* what it belongs to: the unit of a gather; 0 if it belongs to nothing */
+    uint32_t track; /* a lane, on which it is shown instead of on its thread; 0 if there is none */
     uint32_t kind;
 };
 

@@ -32,11 +32,11 @@ struct writing {
     const struct trace_process *process;
     struct named {
         int rank;
-        uint32_t track; /* 0: none */
+        uint32_t track; /* 0 if there is none */
     } named[N_NAMED];
 };
 
-/* How many bytes the UTF-8 character at `at` has; 0: it is none. */
+/* How many bytes the UTF-8 character at `at` has; 0 if it is none. */
 static size_t measure_character(const unsigned char *at)
 {
     static const struct {

@@ -27,7 +27,7 @@ struct trace_ring {
     uint64_t n_dropped;
     uint64_t capacity;
     struct trace_range {
-        uint64_t begin_ticks; /* 0: began outside the session */
+        uint64_t begin_ticks; /* 0 if it began outside the session */
         uint32_t name;
     } ranges[TRACE_MOST_RANGES];
     struct trace_event events[];
@@ -68,7 +68,7 @@ struct trace_process {
     struct trace_ring *rings;
     struct trace_scale scale;
     int rank;        /* of threads that have none of their own */
-    int n_ranks;     /* 0: no world was opened */
+    int n_ranks;     /* 0 if no world was opened */
     uint64_t n_lost; /* events of threads that got no ring */
 };
 

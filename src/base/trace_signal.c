@@ -22,7 +22,7 @@ static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
 /* What the thread finds instead of the number of a signal when it is to end. */
 #define NEWS_END UINT32_MAX
 
-static _Atomic uint32_t news; /* 0: none */
+static _Atomic uint32_t news; /* 0 if there is none */
 static _Atomic int owner;     /* the process that has the thread */
 static void (*write_file)(void);
 static pthread_t thread;

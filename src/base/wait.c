@@ -168,7 +168,7 @@ bool wait_set_meanwhile(void (*function)(void *context), void *context)
     return true;
 }
 
-/* True: the thread has something to do while it waits, and has done it. */
+/* Returns true if the thread has something to do while it waits, and has done it. */
 static bool do_meanwhile(void)
 {
     if (!meanwhile.function || meanwhile.is_inside) {

@@ -42,7 +42,7 @@ shoal_status wait_while_equal(_Atomic uint32_t *word, uint32_t value, const stru
  */
 bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value);
 
-/* The same for as long as the caller says, on any number of processors; 0 or less only looks. */
+/* Spins while *word == value, for as long as the caller says, on any number of processors; 0 or less only looks. */
 bool wait_spin_while_equal_for(_Atomic uint32_t *word, uint32_t value, int64_t spin_ns);
 
 /*
@@ -57,7 +57,7 @@ bool wait_spin_while_equal_for(_Atomic uint32_t *word, uint32_t value, int64_t s
 struct wait_awake {
     const struct wait_options *options;
     bool may_spin;
-    int64_t begin_ns; /* 0: the clock has not been read yet */
+    int64_t begin_ns; /* 0 if the clock has not been read yet */
     int64_t now_ns;   /* the last look at the clock */
     int64_t spin_end_ns;
     int64_t end_ns;

@@ -41,7 +41,7 @@ struct table {
 };
 
 struct regions {
-    struct table *_Atomic table; /* NULL: there are none */
+    struct table *_Atomic table; /* NULL if there are none */
     _Atomic uint32_t n_readers;
     pthread_mutex_t lock; /* of writers, and of all below */
     struct table *retired_tables;
@@ -97,7 +97,7 @@ void regions_free(struct regions *regions)
 
 /* Reading ---------------------------------------------------------------------------------------------- */
 
-/* NULL: there are none, and the reader is not counted. */
+/* Returns NULL if there are none, and the reader is not counted. */
 static const struct table *enter(struct regions *regions)
 {
     /* Relaxed: whoever uses a region knows of it from the thread that added it, and so sees the table. */
@@ -293,7 +293,7 @@ static size_t count_known(const struct table *table)
     return count;
 }
 
-/* Makes `fresh` (NULL: none) the table, and frees what went before as soon as no reader can be looking at it. */
+/* Makes `fresh`, which may be NULL, the table, and frees what went before as soon as no reader can be looking at it. */
 static void publish(struct regions *regions, struct table *fresh)
 {
     struct table *old = current_table(regions);

@@ -17,13 +17,13 @@
 
 struct regions;
 
-/* A part of one. id 0: no region. */
+/* A part of a region. If `id` is 0, there is no region. */
 struct region_place {
     uint32_t id;
     uint64_t offset; /* of the buffer in its rank's block */
 };
 
-struct regions *regions_create(void); /* NULL: no memory */
+struct regions *regions_create(void); /* NULL if memory runs out */
 void regions_free(struct regions *regions);
 
 /*

@@ -46,7 +46,7 @@ struct segment {
     char *base;
     size_t bytes;
     void *read_only; /* NULL until somebody asks */
-    int fd;          /* of a sparse segment; -1: none */
+    int fd;          /* of a sparse segment; -1 for others */
     struct segment *next;
 };
 

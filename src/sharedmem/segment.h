@@ -27,7 +27,7 @@ shoal_status segment_create_fd(const char *name, size_t bytes, int *fd_out);
 shoal_status segment_map(int fd, size_t bytes, struct segment **segment_out);
 
 /*
- * The same for a sparse segment: its pages have no memory until segment_reserve gives it to them, and nobody may touch
+ * Makes or maps a sparse segment: its pages have no memory until segment_reserve gives it to them, and nobody may touch
  * them before. Such a segment keeps a descriptor. A process that has closed it can still use the segment, but
  * segment_reserve is SHOAL_ERR_STATE then.
  */

@@ -17,7 +17,7 @@
 struct algorithm_row {
     const char *name;
     int min_ranks;
-    int max_ranks;          /* 0: any */
+    int max_ranks;          /* 0 means any number */
     const char *needs_text; /* what else it needs; "" for nothing */
     const char *doc;
 };
@@ -33,7 +33,7 @@ struct algorithm_question {
 /* What SHOAL_ALGO, or a test, asks for. Zeroed memory is good; algorithm.c fills it at the first question. */
 struct algorithm_wishes {
     _Atomic bool is_read;
-    _Atomic int rows[COLLECTIVE_COUNT]; /* row + 1; 0: nothing */
+    _Atomic int rows[COLLECTIVE_COUNT]; /* row + 1; 0 if nothing was picked */
 };
 
 struct algorithm_table {

@@ -65,7 +65,7 @@ size_t block_share_begin(size_t count, int n_ranks, int rank, size_t element_byt
     return begin < count ? begin : count;
 }
 
-/* Where a block lies that has a buffer of its own; NULL: it lies among the others. */
+/* Where a block lies that has a buffer of its own; NULL if it lies among the others. */
 static char *listed_block(const struct collective *collective, enum block_side side, int rank)
 {
     if (side == BLOCK_SEND) {

@@ -62,15 +62,15 @@ struct block_walk block_walk_begin(const struct collective *collective, enum blo
 /* The next stretch, of at most `most` elements; elements 0 at the end. */
 struct block_run block_walk_next(struct block_walk *walk, size_t most);
 
-/* Between a stretch of a block and contiguous memory. whole_bytes: of the buffer that is written, stretch by stretch
-   (kernel_copy_part). */
+/* Copy between a stretch of a block and contiguous memory. whole_bytes is the size of the buffer that is written,
+   stretch by stretch (kernel_copy_part). */
 void block_copy_out(const struct collective *collective, enum block_side side, int rank, size_t from,
                     size_t to, char *target);
 void block_copy_in(const struct collective *collective, enum block_side side, int rank, size_t from,
                    size_t to, const char *source, size_t whole_bytes);
-/* From the own block of the send buffer to that of the receive buffer, where it does not lie in place already. */
+/* Copies the own block of the send buffer to that of the receive buffer, where it does not lie in place already. */
 void block_copy_own(const struct collective *collective, int rank);
-/* The same for elements [from, to) of the block. */
+/* Copies elements [from, to) of the own block in the same way. */
 void block_copy_own_part(const struct collective *collective, int rank, size_t from, size_t to,
                          size_t whole_bytes);
 

@@ -60,7 +60,7 @@ struct window_area {
 /* Work of a device that comes before a call: its buffers may be used once that has ended. */
 struct collective_order {
     void *stream;
-    uint64_t ticket; /* of the stream; 0: nothing to wait for */
+    uint64_t ticket; /* of the stream; 0 if there is nothing to wait for */
 };
 
 struct collective {
@@ -68,7 +68,7 @@ struct collective {
     shoal_dtype dtype;
     shoal_reduce_op reduce;
     double factor;    /* premul_sum only, otherwise 0 */
-    double timeout_s; /* from the call on; 0: the group's */
+    double timeout_s; /* from the call on; 0 means the group's timeout */
     int root;         /* in the group; 0 where there is none */
     size_t n_pieces;  /* 1, unless a list */
     const struct collective_piece *pieces;
@@ -77,8 +77,8 @@ struct collective {
        same) and all_to_all_v; NULL otherwise. Only with one piece. */
     const size_t *send_counts;
     const size_t *recv_counts;
-    /* Where the blocks of a buffer that has one for every member lie, n_ranks of them; NULL: one after the other in the
-       piece's buffer. A matter of each member: not compared. Only with one piece. */
+    /* Where the blocks of a buffer that has one for every member lie, n_ranks of them; NULL if they lie one after the
+       other in the piece's buffer. A matter of each member: not compared. Only with one piece. */
     const void *const *send_blocks;
     void *const *recv_blocks;
     /* window_gather only. */
@@ -87,7 +87,7 @@ struct collective {
     size_t n_window_pieces;
     uint32_t generation; /* of the window that this begins: 1, 2, ... */
     uint64_t label;      /* the caller's, compared */
-    /* What the call is for, compared too; NULL: a raw call. */
+    /* What the call is for, compared too; NULL for a raw call. */
     const struct purpose *purpose;
 
     /* Where the buffers lie. Memory of the CPU has no order: whoever calls has waited for it. */
@@ -99,7 +99,7 @@ struct collective {
     int64_t deadline_ns;
 
     /* The channel's. */
-    int algorithm; /* the row of the transport's table that was picked, for the record; -1: none */
+    int algorithm; /* the row of the transport's table that was picked, for the record; -1 if none was */
 };
 
 /* Bytes of the widest buffer of the call on one rank: what algorithm tables and benchmarks mean by size. */

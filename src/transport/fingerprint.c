@@ -154,7 +154,7 @@ static bool is_told_by_purpose(const struct fingerprint *fingerprint, bool diffe
     return id != PURPOSE_NONE && (id != PURPOSE_FUNCTIONAL || !differ_raw);
 }
 
-/* Parameters of one name: which they are. False: purposes do not differ in that. */
+/* Parameters of one name: which they are. Returns false if purposes do not differ in that. */
 static bool describe_places(const struct purpose_key *a, const struct purpose_key *b,
                             char calls[2][CALL_BYTES])
 {

@@ -220,7 +220,7 @@ static bool get_folder(size_t index, char folder[PATH_BYTES])
 /* Why folders could not be looked into. */
 struct search {
     char path[PATH_BYTES]; /* of what was looked for last */
-    char trouble[160];     /* of the first folder; "": the file is nowhere */
+    char trouble[160];     /* of the first folder; "" if the file is nowhere */
 };
 
 /* Whether the folder has the module; then search->path is its path. */
@@ -286,7 +286,8 @@ struct module_names {
     size_t capacity;
 };
 
-/* The name in "libshoal_transport_<name>.so" or "libshoal_<mpi_flavour>.so"; false: it is no such file. */
+/* Gives the name in "libshoal_transport_<name>.so" or "libshoal_<mpi_flavour>.so". Returns false if it is no such
+   file. */
 static bool read_name(const char *file, module_name name)
 {
     bool is_flavour = strncmp(file, MPI_PREFIX, strlen(MPI_PREFIX)) == 0 && is_mpi(file + strlen(MPI_PREFIX));

@@ -81,7 +81,7 @@ struct transport_services {
     const char *(*describe_timeout)(const struct transport_peers *peers, const struct collective *collective,
                                     char *text, size_t text_bytes);
 
-    /* A transport that is built in, by its name; NULL: there is none. For inner and companion channels. */
+    /* A transport that is built in, by its name; NULL if there is none. For inner and companion channels. */
     const struct transport *(*built_in)(const char *name);
     /* Compares a call on a companion channel: transport/companion.h. */
     shoal_status (*companion_meet)(struct channel *companion, const struct collective *collective);
@@ -138,7 +138,8 @@ shoal_status transport_module_load(const char *name, const struct transport_serv
 /* Whether there is a file that transport_module_load would try. */
 bool transport_module_is_there(const char *name);
 
-/* What else the module of a transport exports; NULL: nothing of this name, or the transport is built in. */
+/* Returns what else the module of a transport exports; NULL if it has nothing of this name, or the transport is built
+   in. */
 void *transport_module_symbol(const struct transport *transport, const char *symbol);
 
 /*

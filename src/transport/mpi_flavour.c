@@ -33,8 +33,8 @@ static const struct flavour {
 /* In the process ---------------------------------------------------------------------------------------- */
 
 struct in_process {
-    const struct flavour *flavour; /* NULL: none, or one that is not known */
-    char path[PATH_BYTES];         /* of its library; "": there is none */
+    const struct flavour *flavour; /* NULL if there is none, or one that is not known */
+    char path[PATH_BYTES];         /* of its library; "" if there is none */
     bool is_unknown;
     bool are_two;
     char other_path[PATH_BYTES];

@@ -22,7 +22,7 @@ struct transport_services;
 #define MPI_START_INTERFACE 3
 
 struct mpi_options {
-    const void *comm; /* the address of the application's MPI_Comm; NULL: MPI_COMM_WORLD */
+    const void *comm; /* the address of the application's MPI_Comm; NULL means MPI_COMM_WORLD */
     /* Held around Shoal's calls of MPI, where MPI_THREAD_SERIALIZED was given. Both or none. */
     void (*lock)(void *context);
     void (*unlock)(void *context);
@@ -30,8 +30,8 @@ struct mpi_options {
     /* The application calls shoal_world_progress, and MPI is called there, or where the thread that opened waits. */
     bool is_driven;
     int64_t deadline_ns;
-    /* Asked every now and then while other ranks are waited for: anything but SHOAL_OK, with its text set, ends
-       that. NULL: not known yet who lives. */
+    /* Asked every now and then while other ranks are waited for: anything but SHOAL_OK, with its text set, ends that.
+       It is NULL if it is not known yet who lives. */
     shoal_status (*check)(void *context);
     void *check_context;
 };
@@ -62,8 +62,8 @@ struct mpi_start {
     /* SHOAL_ERR_STATE: the application has called MPI_Finalize. Calls nothing of MPI that could wait or fail. Any
        thread. */
     shoal_status (*check)(struct mpi *mpi);
-    /* is_clean: every rank has closed its world. Otherwise it is a failure. True: MPI may still be called
-       afterwards. */
+    /* is_clean says that every rank has closed its world. Otherwise it is a failure. Returns true if MPI may still be
+       called afterwards. */
     bool (*close)(struct mpi *mpi, bool is_clean);
     /*
      * How a process that exits learns that another will not come to MPI_Finalize: `check` is asked every now and then
@@ -77,7 +77,7 @@ struct mpi_start {
 #define MPI_START_ENTRY "shoal_mpi_start"
 typedef const struct mpi_start *mpi_start_function(void);
 
-/* registry.c: that of a transport; NULL: the transport does not start on MPI. */
+/* In registry.c. Returns the mpi_start of a transport; NULL if the transport does not start on MPI. */
 const struct mpi_start *mpi_start_of(const struct transport *transport);
 
 #endif

@@ -32,16 +32,17 @@ enum purpose_id {
 /* Belongs to whoever issues the call; lanes copy what they need beyond it. */
 struct purpose {
     enum purpose_id id;
-    uint32_t root;          /* which model, context or wrapper, counted on the group from 1; 0: none */
-    uint32_t unit;          /* which part of it, from 1; 0: none */
+    /* Which model, context or wrapper, counted on the group from 1; 0 if there is none. */
+    uint32_t root;
+    uint32_t unit;          /* which part of it, from 1; 0 if there is none */
     uint32_t argument;      /* what else identifies the call */
-    const int64_t *details; /* n_details of them; NULL: none */
+    const int64_t *details; /* n_details of them; NULL if there is none */
     size_t n_details;
-    const char *words;      /* for errors, not compared; NULL: none */
+    const char *words;      /* for errors, not compared; NULL if there is none */
     bool has_lasting_words; /* a literal, which nobody needs to copy */
     /* For the flight record and the trace, not compared. */
-    uint32_t label; /* the unit or bucket that the call belongs to (base/label.h); 0: none */
-    uint64_t bytes; /* that a window_gather fills of its window; 0: all */
+    uint32_t label; /* the unit or bucket that the call belongs to (base/label.h); 0 if it belongs to none */
+    uint64_t bytes; /* that a window_gather fills of its window; 0 means all */
 };
 
 /* Headers of details: a number of 0 or more begins a list of so many. */
@@ -67,7 +68,7 @@ static inline size_t purpose_stored_details(const struct purpose_key *key)
     return key->n_details == PURPOSE_HASHED ? 3 : key->n_details;
 }
 
-/* Of NULL: all zeros. Writes at most PURPOSE_DETAILS numbers. */
+/* Takes the key of a purpose; it is all zeros if that is NULL. Writes at most PURPOSE_DETAILS numbers. */
 struct purpose_key purpose_take(const struct purpose *purpose, int64_t *details);
 
 /*

@@ -103,17 +103,18 @@ struct transport_streams {
        Cheap. */
     shoal_status (*failure)(struct stream_end *end);
 
-    /* The same for all streams of all members. Both from any thread. */
+    /* Poison all streams of all members, and give the reason for that. Both may be called from any
+       thread. */
     void (*poison)(struct streams *streams, shoal_status status, const char *text);
     shoal_status (*reason)(struct streams *streams);
 
     /*
      * Optional. After a peer has left or died: whether something that it sent before may still arrive. It becomes false
-     * after a while. NULL: everything that was put can be taken.
+     * after a while. It is NULL if everything that was put can be taken.
      */
     bool (*may_receive)(struct stream_end *end);
-    /* Optional. SHOAL_OK, or SHOAL_ERR_PEER with a text: the connection to the peer is lost. NULL: there is none to
-       lose. */
+    /* Optional. SHOAL_OK, or SHOAL_ERR_PEER with a text: the connection to the peer is lost. It is NULL if there is
+       none to lose. */
     shoal_status (*check_way)(struct stream_end *end);
 };
 

@@ -49,13 +49,13 @@ struct transport_world {
     /* By rank: equal numbers are one host, whose ranks can share memory. From 0, in the order of ranks. */
     const int *hosts;
     int n_hosts;
-    /* An address (text, without a port) of this host at which ranks on other hosts can reach this rank; NULL: none
+    /* An address (text, without a port) of this host at which ranks on other hosts can reach this rank; NULL if none
        is known, as where all ranks are on one host. */
     const char *address;
-    /* By host: bytes of messages that this rank has sent there, counted by what carries them; NULL: nobody asks.
+    /* By host: bytes of messages that this rank has sent there, counted by what carries them; NULL if nobody asks.
        Those to its own host are not counted. */
     _Atomic uint64_t *sent_to_hosts;
-    /* What carries messages between hosts in this world, and what its `open` made; NULL: nothing does. For
+    /* What carries messages between hosts in this world, and what its `open` made; NULL if nothing does. For
        transports that are layered upon it. */
     const struct transport *crossing;
     void *crossing_state;
@@ -64,11 +64,12 @@ struct transport_world {
     void *context;
     /* SHOAL_OK while the rank lives and has its world open; otherwise SHOAL_ERR_PEER with a text that names it. */
     shoal_status (*check_rank)(void *context, int rank);
-    /* Whether it has died, not only left. NULL: not known. */
+    /* Whether the rank has died, not only left. It is NULL if that is not known. */
     bool (*is_dead)(void *context, int rank);
-    /* While the world is closed: until when ranks that do not answer are waited for at most. 0: it is open. */
+    /* While the world is closed: until when ranks that do not answer are waited for at most. It is 0 while the world is
+       open. */
     _Atomic int64_t closing_ns;
-    /* What start-up made of MPI; NULL: it did not use it. */
+    /* What start-up made of MPI; NULL if it did not use it. */
     struct mpi *mpi;
     /*
      * Control messages: keys and values that all ranks see, for instance addresses. Keys are the transport's own. `get`
@@ -89,13 +90,14 @@ struct transport_peers {
     const int *world_ranks; /* n_ranks of them */
     /* Text that is the same on all members and differs between groups: part of the names of segments. */
     const char *key;
-    /* The group's, for people: [0,1] tag "x". NULL: the key will do. */
+    /* The group's name for people: [0,1] tag "x". It is NULL if the key will do. */
     const char *name;
-    /* How long an operation that starts now may take; NULL: not known. For texts: each call has its own deadline. */
+    /* How long an operation that starts now may take; NULL if it is not known. For texts: each call has its own
+       deadline. */
     const _Atomic double *timeout_s;
     /* Threads that wait may spin: there are processors enough for the ranks of this host. */
     bool may_spin;
-    /* What carries the group, and what its `open` made for the world; NULL: it has no `open`. */
+    /* What carries the group, and what its `open` made for the world; NULL if it has no `open`. */
     const struct transport *transport;
     void *state;
     const struct transport_world *world;
@@ -108,12 +110,12 @@ struct transport_peers {
     shoal_status (*check_member)(void *context, int group_rank);
     /*
      * SHOAL_OK, or SHOAL_ERR_PEER: the member has abandoned the group, and what it sent before has come. check_member
-     * says so too. NULL: no member can.
+     * says so too. It is NULL if no member can abandon the group.
      */
     shoal_status (*check_abandoned)(void *context, int group_rank);
     /*
-     * NULL: the group has no parent. Returns SHOAL_OK, or why the parent has failed, which is then also this group's
-     * failure. It is cheap: a few loads while there is no failure.
+     * It is NULL if the group has no parent. Returns SHOAL_OK, or why the parent has failed, which is then also this
+     * group's failure. It is cheap: a few loads while there is no failure.
      */
     shoal_status (*check_parent)(void *context);
     /*
@@ -128,7 +130,8 @@ struct transport_peers {
     /*
      * Returns a number, the same on all members, that distinguishes the group from closed groups with the same key. It
      * is for transports whose messages could be taken for those of such a group. Segments do not need it: their names
-     * are dropped when a group is closed. It waits at most for the server of the first member. NULL: the number is 0.
+     * are dropped when a group is closed. It waits at most for the server of the first member. If it is NULL, the
+     * number is 0.
      */
     shoal_status (*generation)(void *context, int64_t deadline_ns, uint64_t *number_out);
 };
@@ -162,13 +165,13 @@ struct transport {
     const char *name;
     const char *doc;
 
-    /* False: a world of it has one process, and no call moves anything. */
+    /* It is false if a world of this transport has one process, and no call moves anything. */
     bool has_peers;
     /* It carries groups only whose members are all on one host. */
     bool is_one_host;
     /* It needs the world's `crossing`, and is taken instead of that for groups over several hosts. */
     bool is_layered;
-    int max_ranks; /* of a group; 0: any number */
+    int max_ranks; /* of a group; 0 means any number */
 
     /*
      * Optional: makes what the transport keeps for a world. Called once on every rank, at the end of start-up, if
@@ -203,9 +206,10 @@ struct transport {
     shoal_status (*failure)(struct channel *channel);
 
     /* Optional. */
-    const struct transport_streams *streams;  /* transport/streams.h; NULL: point to point is refused */
-    const struct transport_memory *memory;    /* NULL: symmetric memory and windows are refused */
-    const struct algorithm_table *algorithms; /* transport/algorithm.h; NULL: SHOAL_ALGO has no choice here */
+    const struct transport_streams *streams; /* transport/streams.h; if NULL, point to point is refused */
+    const struct transport_memory *memory;   /* if NULL, symmetric memory and windows are refused */
+    /* In transport/algorithm.h; if NULL, SHOAL_ALGO has no choice here. */
+    const struct algorithm_table *algorithms;
 };
 
 /*

@@ -30,9 +30,10 @@ int os_memory_file_seal(int fd);
 /* Whether nobody can make it smaller. */
 bool os_memory_file_is_sealed(int fd);
 
-/* NULL: errno says why. */
+/* Maps a file. Returns NULL if that fails; errno says why. */
 void *os_map(int fd, size_t bytes);
-/* The pages of a shared mapping at a second address, to be read only. NULL: errno says why. */
+/* Maps the pages of a shared mapping at a second address, to be read only. Returns NULL if that fails; errno says
+   why. */
 void *os_map_again(void *base, size_t bytes);
 /* Fails only for addresses that are not mapped. */
 void os_unmap(void *base, size_t bytes);
@@ -69,7 +70,7 @@ bool os_is_byte_locked(int fd, int64_t byte);
 
 /*
  * Sleeps while the word is `value`. Returns 0 when it was woken, when an instant of the monotonic clock has passed
- * (INT64_MAX: never), and also without a reason: the caller must look at the word again.
+ * (INT64_MAX means never), and also without a reason: the caller must look at the word again.
  */
 int os_sleep_on_word(_Atomic uint32_t *word, uint32_t value, int64_t until_ns, bool is_shared);
 void os_wake_all(_Atomic uint32_t *word, bool is_shared);
@@ -110,18 +111,19 @@ int os_duplicate(int fd);
 /* Two names of one file system change places at once. EINVAL, ENOSYS: the file system, or the kernel, cannot. */
 int os_exchange_names(const char *a, const char *b);
 
-/* Reads as much of a small file as fits, such as one of /proc, and puts a zero byte behind it. False: there is none, or it
-   is empty. */
+/* Reads as much of a small file as fits, such as one of /proc, and puts a zero byte behind it. Returns false if there
+   is none, or it is empty. */
 bool os_read_text(const char *path, char *text, size_t bytes);
 
-/* False: there are none, and errno says why. */
+/* Makes random bytes. Returns false if there are none; errno says why. */
 bool os_random(void *bytes, size_t n_bytes);
 
-/* Processors that the thread may use; INT_MAX: more than the system can count. */
+/* Returns how many processors the thread may use; INT_MAX if they are more than the system can count. */
 int os_n_processors(void);
-/* The same of any thread, as bits; processors beyond them are left out. 0: the calling thread; ESRCH: there is none. */
+/* Gives the processors that any thread may use, as bits; processors beyond them are left out. `thread` 0 is the calling
+   thread. errno is ESRCH if there is no such thread. */
 int os_get_processors(int64_t thread, uint64_t *words, size_t n_words);
-/* The processor that runs the thread now; -1: the system does not say. */
+/* Returns the processor that runs the thread now; -1 if the system does not say. */
 int os_processor(void);
 /* The only processors that a thread of this process may use; ESRCH: it has ended. */
 int os_set_processors(int64_t thread, const uint64_t *words, size_t n_words);

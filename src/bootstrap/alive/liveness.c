@@ -61,7 +61,8 @@ struct page {
     struct segment *segment;
     int n_users;
     struct members *users; /* all users so far, also those that are gone: their descriptors must stay open */
-    int maker_fd;          /* the descriptor of a maker that is gone, which must stay open too; -1: none */
+    /* The descriptor of a maker that is gone, which must stay open too; -1 if there is none. */
+    int maker_fd;
     struct page *next;
 };
 
@@ -69,10 +70,10 @@ struct members {
     struct page *page;
     struct page_header *header;
     int n_ranks;
-    int rank; /* -1: has made the page, and is none of its ranks */
+    int rank; /* -1 if this process has made the page, and is none of its ranks */
     int fd;
     bool has_left;
-    struct watch *watch;  /* of ranks on other hosts; NULL: there are none */
+    struct watch *watch;  /* of ranks on other hosts; NULL if there are none */
     struct members *next; /* in the page's list of users */
 };
 

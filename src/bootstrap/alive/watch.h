@@ -37,7 +37,8 @@ void watch_stop(struct watch *watch);
 /* Stops the watch if it was not stopped, and frees it. NULL is allowed. */
 void watch_free(struct watch *watch);
 
-/* Takes a connection that a later rank on another host has made to this rank's server. False: it was not taken. */
+/* Takes a connection that a later rank on another host has made to this rank's server. Returns false if it was not
+   taken. */
 bool watch_take(struct watch *watch, int rank, int fd);
 
 /*

@@ -18,8 +18,8 @@ struct environment {
     int rank;
     int n_ranks;
     char key[ENVIRONMENT_KEY_BYTES]; /* the same on all ranks of a job, and on no others */
-    char hosts_text
-        [ENVIRONMENT_HOSTS_BYTES]; /* by what the ranks seem to be on several hosts; "": nothing says so */
+    /* By what the ranks seem to be on several hosts; "" if nothing says so. */
+    char hosts_text[ENVIRONMENT_HOSTS_BYTES];
 };
 
 /* SHOAL_ERR_INVALID: only some of a launcher's variables are set, or one is wrong. The text names them. */

@@ -24,17 +24,18 @@ struct server;
 
 struct rendezvous {
     const struct card *card; /* this rank's */
-    const char *name;        /* where the ranks meet on rank 0's host; NULL: only at the address */
-    struct address address;  /* where they meet on the network; unknown: nowhere */
-    struct proof_key key;    /* the secret for the address */
+    /* Where the ranks meet on rank 0's host; NULL if they meet only at the address. */
+    const char *name;
+    struct address address; /* where they meet on the network; unknown if they do not */
+    struct proof_key key;   /* the secret for the address */
     int64_t deadline_ns;
-    /* On rank 0: its server, not started yet; NULL: the server hosts the meeting already. */
+    /* On rank 0: its server, not started yet; NULL if the server hosts the meeting already. */
     struct server *host;
-    int page_fd; /* of the page that this rank has made; -1: none */
-    int fd;      /* the connection to rank 0's server; -1: none. The caller closes it. */
+    int page_fd; /* of the page that this rank has made; -1 if there is none */
+    int fd;      /* the connection to rank 0's server; -1 if there is none. The caller closes it. */
     bool is_tcp; /* that connection is over TCP */
-    /* For the second time to complete: what this rank crosses hosts with, and why not with another; NULL or "":
-       nothing. */
+    /* For the second time to complete: what this rank crosses hosts with, and why not with another; NULL or "" if there
+       is nothing to say. */
     const char *crossing;
     const char *crossing_why;
 };
@@ -48,7 +49,7 @@ shoal_status rendezvous_exchange(shoal_exchange exchange, void *context, const s
 
 shoal_status rendezvous_enter(struct rendezvous *rendezvous, int *page_fd_out);
 
-/* `liveness` is asked whether rank 0 still lives; cards_out has room for all. NULL: the second time, on several
+/* `liveness` is asked whether rank 0 still lives; cards_out has room for all. It is NULL the second time, on several
    hosts. */
 shoal_status rendezvous_complete(struct rendezvous *rendezvous, shoal_status (*liveness)(void *context),
                                  void *liveness_context, struct card *cards_out);

@@ -106,7 +106,7 @@ static struct address copy_address(const struct sockaddr *from)
 /* This machine's ---------------------------------------------------------------------------------------- */
 
 struct choice {
-    const char *name; /* NULL: any but the loopback */
+    const char *name; /* NULL means any but the loopback */
     int worth;        /* of the best address so far */
     struct address address;
 };

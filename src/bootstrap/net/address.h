@@ -15,7 +15,7 @@
 struct address {
     unsigned char bytes[16]; /* in the network's order; IPv4: the first four */
     uint32_t scope;          /* IPv6: the scope id */
-    uint16_t family;         /* 4 or 6; 0: none */
+    uint16_t family;         /* 4 or 6; 0 if there is none */
     uint16_t port;
 };
 

@@ -23,21 +23,21 @@ struct card {
     int32_t rank;
     int32_t n_ranks;
     int32_t pid;
-    int32_t
-        status; /* shoal_status: a rank that could not start still takes part in exchange, and says so here */
+    /* shoal_status: a rank that could not start still takes part in exchange, and says so here. */
+    int32_t status;
     uint64_t token[2]; /* names the rank's server */
     /* The machine, and the network namespace in which it has its sockets. */
     uint64_t namespace_number;
-    uint64_t
-        claim;     /* stands for both: what a rank believes of its host, until it has met another one there */
+    /* Stands for both: what a rank believes of its host, until it has met another one there. */
+    uint64_t claim;
     uint64_t host; /* ranks with one number can share memory; a claim too, until the meeting has ended */
-    uint64_t pretended; /* stands for SHOAL_PRETEND_HOSTS, which is the same on all ranks; 0: it is not set */
+    uint64_t pretended; /* stands for SHOAL_PRETEND_HOSTS, which is the same on all ranks; 0 if it is not set */
     char boot_id[40];
     struct address address; /* of its server on the network; unknown: it is reached on its host only */
     int32_t leader; /* after the meeting: the first rank of its host, which made the page of the host */
-    uint32_t
-        heartbeat_ms; /* for ranks on other hosts: how long a rank may be silent; 0: it listens to none */
-    char transport[CARD_TRANSPORT_BYTES]; /* that this rank asks for; "": none */
+    /* For ranks on other hosts: how long a rank may be silent; 0 if it listens to none. */
+    uint32_t heartbeat_ms;
+    char transport[CARD_TRANSPORT_BYTES]; /* that this rank asks for; "" if there is none */
     char text[CARD_TEXT_BYTES];           /* with a status: why */
 };
 

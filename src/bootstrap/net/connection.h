@@ -18,7 +18,7 @@
 
 struct connection {
     struct connection *next;
-    int fd;         /* -1: it was handed to the watch */
+    int fd;         /* -1 if it was handed to the watch */
     bool is_remote; /* over TCP: descriptors cannot be passed */
     /* The request that is being received, or waits for its answer. */
     struct frame_header header;
@@ -26,21 +26,21 @@ struct connection {
     char *payload; /* `small`, or allocated */
     size_t payload_have;
     char small[CONNECTION_SMALL_BYTES];
-    /* The part of an answer that the socket has not taken yet; NULL: none. */
+    /* The part of an answer that the socket has not taken yet; NULL if there is none. */
     char *output;
     size_t output_bytes;
     size_t output_sent;
     bool is_waiting; /* the request is answered later */
     int64_t wait_since_ns;
     int64_t wait_until_ns;
-    int joined_rank; /* the rank that joined the meeting over this connection; -1: none */
+    int joined_rank; /* the rank that joined the meeting over this connection; -1 if there is none */
     bool is_over;    /* to be closed when everything was sent */
     bool is_broken;  /* to be closed now */
 };
 
 /* Whether the next request may be read: no answer is pending, and the connection is not about to be closed. */
 bool connection_may_read(const struct connection *connection);
-/* Reads what has arrived of one request. True: it is complete. */
+/* Reads what has arrived of one request. Returns true if it is complete. */
 bool connection_read_request(struct connection *connection);
 
 /* Gets ready for the next request without an answer to this one. */

@@ -10,7 +10,7 @@
 #include "base/try.h"
 #include "bootstrap/net/socket.h"
 
-/* False: the system gave no random numbers. */
+/* Returns false if the system gave no random numbers. */
 static bool fill_head(struct hello_head *head)
 {
     memset(head, 0, sizeof *head);

@@ -50,8 +50,8 @@ struct welcome {
     unsigned char proof[PROOF_BYTES];
 };
 
-/* The server's side. hello_greet makes what it sends first; false: the system gave no random numbers. hello_judge
-   checks the client's answer. */
+/* The server's side. hello_greet makes what it sends first; it returns false if the system gave no random numbers.
+   hello_judge checks the client's answer. */
 bool hello_greet(struct hello_head *greeting_out);
 struct welcome hello_judge(const struct hello_head *greeting, const struct hello *hello,
                            const struct proof_key *key);

@@ -18,13 +18,13 @@
 #define LINK_PAYLOAD_BYTES_MAX ((size_t)CONNECTION_SMALL_BYTES + ERROR_TEXT_BYTES)
 
 struct link {
-    int fd; /* -1: none */
+    int fd; /* -1 if there is none */
     /* The frame that is being received. */
     struct frame_header header;
     size_t header_have;
     char *payload;
     size_t payload_have;
-    /* What the socket has not taken yet; NULL: nothing. */
+    /* What the socket has not taken yet; NULL if there is nothing. */
     char *output;
     size_t output_capacity;
     size_t output_bytes;

@@ -37,7 +37,7 @@ bool frame_header_is_good(const struct frame_header *header);
 struct frame {
     struct frame_header header;
     char *payload; /* followed by a zero byte that is not counted */
-    int fd;        /* -1: none */
+    int fd;        /* -1 if there is none */
 };
 
 /* frame.fd: a descriptor came along, but the kernel dropped it, because this process has too many. */
@@ -99,7 +99,7 @@ enum socket_result {
 };
 
 enum socket_result socket_read_now(int fd, void *buffer, size_t bytes, size_t *bytes_out);
-/* passed_fd goes with the first byte; -1: none. */
+/* passed_fd goes with the first byte; -1 if there is none. */
 enum socket_result socket_write_now(int fd, const struct iovec *parts, size_t n_parts, int passed_fd,
                                     size_t *bytes_out);
 

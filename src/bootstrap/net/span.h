@@ -17,8 +17,8 @@ struct span {
     bool is_on;             /* this rank's server listens on the network too */
     struct address own;     /* this rank's, without a port */
     struct address meeting; /* where rank 0 listens; unknown: the ranks find it in another way */
-    bool
-        is_by_name; /* `meeting` was given as a host name, which often means a loopback address on that host itself */
+    /* `meeting` was given as a host name, which often means a loopback address on that host itself. */
+    bool is_by_name;
     struct proof_key key; /* the secret of the meeting */
     int64_t heartbeat_ns;
 };
@@ -28,7 +28,7 @@ struct span_question {
     int n_ranks;
     bool has_exchange;      /* the application or the MPI module exchanges the cards */
     bool is_by_environment; /* rank and size came from a launcher: SHOAL_ADDRESS counts */
-    const char *hosts_text; /* why there are several hosts, as the launcher says; "": it does not */
+    const char *hosts_text; /* why there are several hosts, as the launcher says; "" if it does not */
     int64_t deadline_ns;    /* of start-up: until then a name is looked up */
 };
 

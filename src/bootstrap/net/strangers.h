@@ -27,7 +27,7 @@ enum door {
 #define STRANGERS_MOST 64
 #define STRANGERS_POLLED (N_DOORS + STRANGERS_MOST)
 
-/* NULL: no memory. */
+/* Returns NULL if memory runs out. */
 struct strangers *strangers_create(void);
 /* NULL is allowed, here and in the functions below. */
 void strangers_free(struct strangers *strangers);

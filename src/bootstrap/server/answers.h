@@ -16,14 +16,14 @@
 struct server {
     struct card card;
     int listener;
-    int meeting_listener;        /* -1: there is no meeting, or it is over */
+    int meeting_listener;        /* -1 if there is no meeting, or it is over */
     int wake;                    /* eventfd: set when the thread shall end */
-    int page_fd;                 /* of this rank's page; -1: it has none */
-    struct strangers *strangers; /* TCP; NULL: the server can be reached on its host only */
-    struct watch *watch;         /* takes connections of ranks on other hosts; NULL: there are none */
+    int page_fd;                 /* of this rank's page; -1 if it has none */
+    struct strangers *strangers; /* TCP; NULL if the server can be reached on its host only */
+    struct watch *watch;         /* takes connections of ranks on other hosts; NULL if there are none */
     struct meeting *meeting;
-    _Atomic uint32_t
-        n_joins; /* ranks that asked to join, whatever they were answered; read by other threads */
+    /* Ranks that asked to join, whatever they were answered; read by other threads. */
+    _Atomic uint32_t n_joins;
     /* Called when another rank reports a failure. May be NULL. */
     void (*hear)(void *context, const char *name, shoal_status status, const char *text);
     void *hear_context;
@@ -35,7 +35,8 @@ struct server {
     size_t polled_capacity;
     int64_t deaf_since_ns; /* since then there were no descriptors for connections */
     int64_t deaf_until_ns; /* until then nobody is accepted */
-    int spare; /* closed for a moment if no descriptor is left, to accept a client and refuse it; -1: none now */
+    /* Closed for a moment if no descriptor is left, to accept a client and refuse it; -1 if there is none now. */
+    int spare;
     pthread_t thread;
     bool is_running;
     _Atomic bool must_end; /* the thread shall end, even if `wake` was closed */

@@ -41,7 +41,7 @@ struct client {
     int n_ranks;
     struct card *cards;
     struct members *members;
-    struct watch *watch;  /* NULL: all ranks are on one host */
+    struct watch *watch;  /* NULL if all ranks are on one host */
     pthread_mutex_t lock; /* over the pools */
     struct pool pools[];  /* one per rank */
 };

@@ -51,9 +51,9 @@ shoal_status client_perform(struct client *client, int rank, struct request *req
 
 /*
  * Tells a rank that what both know by `name` has failed, and why. The rank's server passes it on to its listener
- * (bootstrap/server/server.h). Does not wait: a rank that is stopped reads the message when it continues, and a rank that
- * cannot be reached never gets it. False: this process could not send it, for want of descriptors for instance, or
- * because the rank is stopped and thousands of messages wait for it.
+ * (bootstrap/server/server.h). Does not wait: a rank that is stopped reads the message when it continues, and a rank
+ * that cannot be reached never gets it. Returns false if this process could not send it, for want of descriptors for
+ * instance, or because the rank is stopped and thousands of messages wait for it.
  */
 bool client_tell_failure(struct client *client, int rank, const char *name, shoal_status failure,
                          const char *text);

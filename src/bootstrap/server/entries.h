@@ -10,12 +10,12 @@
 #include "shoal/status.h"
 
 struct entry {
-    struct entry *next;   /* NULL: the last */
-    struct entry *before; /* NULL: the first */
+    struct entry *next;   /* NULL for the last one */
+    struct entry *before; /* NULL for the first one */
     uint64_t hash;        /* of the name */
-    char *value;          /* owned; NULL: none */
+    char *value;          /* owned; NULL if there is none */
     size_t value_bytes;
-    int fd; /* owned; -1: none */
+    int fd; /* owned; -1 if there is none */
     uint64_t segment_bytes;
     size_t name_bytes;
     char name[]; /* with a zero byte at the end */

@@ -22,13 +22,13 @@ struct meeting {
     int n_leaders;
     bool is_second_round; /* on several hosts: all ranks have the cards, and connect to each other */
     /* The transport between hosts of the first rank that was ready in the second round. */
-    int crossing_rank; /* -1: nobody yet */
+    int crossing_rank; /* -1 if there is nobody yet */
     char crossing[CARD_TRANSPORT_BYTES];
     char crossing_why[MEETING_WHY_BYTES];
     int n_ranks;
     int n_ready;
     struct card host;                 /* rank 0's, with which the others are compared */
-    char rejected[MEETING_WHY_BYTES]; /* who came and was rejected; "": nobody */
+    char rejected[MEETING_WHY_BYTES]; /* who came and was rejected; "" if there is nobody */
     shoal_status failure;             /* the first; SHOAL_OK while all is well */
     char text[ERROR_TEXT_BYTES];
 };
@@ -56,8 +56,8 @@ void meeting_note_rejected(struct meeting *meeting, size_t count, const char *fr
 void meeting_lose(struct meeting *meeting, int rank, shoal_status status, const char *why);
 
 bool meeting_is_complete(const struct meeting *meeting);
-/* Called when all ranks are ready. True: there are several hosts, and all ranks have to be ready once more. May fail
-   the meeting. */
+/* Called when all ranks are ready. Returns true if there are several hosts, and all ranks have to be ready once more.
+   May fail the meeting. */
 bool meeting_begin_second_round(struct meeting *meeting);
 
 #endif

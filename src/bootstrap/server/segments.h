@@ -22,7 +22,7 @@ struct segment;     /* sharedmem/segment.h */
 shoal_status segments_open(struct client *client, int holder, const char *name, size_t bytes,
                            const struct client_wait *wait, struct segment **segment_out);
 
-/* The same for a sparse segment, whose pages have no memory yet. */
+/* Maps a sparse segment, whose pages have no memory yet, in the same way. */
 shoal_status segments_open_sparse(struct client *client, int holder, const char *name, size_t bytes,
                                   const struct client_wait *wait, struct segment **segment_out);
 

@@ -20,9 +20,9 @@ struct watch;
 shoal_status server_create(const struct card *card, struct server **server_out);
 
 /*
- * Call before server_start. Makes this server host the meeting of all ranks, and also listen under `name` (NULL: only
- * under its own name). Ranks that join get the descriptor page_fd, which stays the caller's and outlives the server.
- * SHOAL_ERR_STATE when somebody has the name already.
+ * Call before server_start. Makes this server host the meeting of all ranks, and also listen under `name` (if that is
+ * NULL, only under its own name). Ranks that join get the descriptor page_fd, which stays the caller's and outlives the
+ * server. SHOAL_ERR_STATE when somebody has the name already.
  */
 shoal_status server_host_meeting(struct server *server, const char *name, int page_fd);
 

@@ -25,7 +25,7 @@
 #define RESERVED_PREFIX "shoal/"
 
 struct shoal_store {
-    struct client *client; /* NULL: the world has no servers */
+    struct client *client; /* NULL if the world has no servers */
     int holder;
     double timeout_s; /* of calls that give no timeout */
 };
@@ -294,7 +294,7 @@ shoal_status shoal_store_compare_set(shoal_store *store, const char *key, const 
     return ask_bool(store, &request, was_set_out);
 }
 
-/* The keys one after the other, each with its length in front. NULL: no memory. */
+/* The keys one after the other, each with its length in front. Returns NULL if memory runs out. */
 static char *join_keys(const char *const *keys, size_t n_keys, size_t bytes)
 {
     char *joined = mem_alloc(bytes);

@@ -30,16 +30,18 @@ struct purpose;    /* transport/purpose.h */
 /* Who agrees, and by which collectives. */
 struct agreement {
     shoal_group *group;
-    const struct purpose *purpose; /* of the collectives on the group; NULL: none */
+    const struct purpose *purpose; /* of the collectives on the group; NULL if there is none */
     int rank;                      /* this rank's number among those that agree, from 0 */
     int n_ranks;
-    int world_rank;    /* this rank's number for texts */
-    const char *phase; /* what ranks are doing: compared along with outcomes, and begins texts; NULL: none */
-    /* Runs a collective: an all_reduce of minima, a broadcast, or an all_gather of bytes. NULL: `group` does. */
+    int world_rank; /* this rank's number for texts */
+    /* What ranks are doing: compared along with outcomes, and begins texts; NULL if there is none. */
+    const char *phase;
+    /* Runs a collective: an all_reduce of minima, a broadcast, or an all_gather of bytes. If it is NULL, `group`
+       does. */
     shoal_status (*run)(const void *context, struct collective *call);
     const void *context;
-    /* Collective: tells the other ranks whether this one has memory for their records (agree_gather). NULL: it does not
-       tell them, and they wait for it until their deadline. */
+    /* Collective: tells the other ranks whether this one has memory for their records (agree_gather). If it is NULL,
+       this rank does not tell them, and they wait for it until their deadline. */
     shoal_status (*confirm)(const struct agreement *agreement, bool has_memory);
 };
 
@@ -81,7 +83,7 @@ shoal_status agree_outcome(const struct agreement *agreement, enum agree_report 
 
 struct agree_first {
     int64_t key;
-    int rank; /* -1: no rank has a key */
+    int rank; /* -1 if no rank has a key */
 };
 
 /* Collective. Finds the smallest key of all ranks, and the first rank that has it. Keys have 32 bits. */
@@ -128,7 +130,7 @@ struct agree_records {
     void *all;
     int n_ranks;
     size_t bytes;    /* of each record */
-    void *allocated; /* NULL: they lie in a room of the caller */
+    void *allocated; /* NULL if they lie in a room of the caller */
 };
 
 /*
@@ -147,7 +149,7 @@ enum agree_search {
 };
 
 struct agree_difference {
-    int rank; /* -1: none */
+    int rank; /* -1 if there is none */
     size_t number;
 };
 

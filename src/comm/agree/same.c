@@ -51,7 +51,7 @@ shoal_status agree_compare(const struct agreement *agreement, const void *data, 
     return SHOAL_OK;
 }
 
-/* Finds the first rank whose bytes differ from the first rank's; -1: none. */
+/* Finds the first rank whose bytes differ from the first rank's; -1 if there is none. */
 static shoal_status find_other(const struct agreement *agreement, const void *data, size_t bytes,
                                int *rank_out)
 {

@@ -37,7 +37,7 @@ shoal_status agree_receive(shoal_group *group, const void *data, size_t bytes, v
 struct collection {
     uint64_t *offsets; /* n_ranks + 1; before they are summed: sizes from the second on */
     size_t *counts;
-    char *data; /* NULL: this rank gets nothing */
+    char *data; /* NULL if this rank gets nothing */
 };
 
 static shoal_status exchange_sizes(shoal_group *group, size_t bytes, struct collection *collection)

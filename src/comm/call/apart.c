@@ -31,7 +31,7 @@ static void extend(struct reach *reach, const struct apart_interval *interval)
     }
 }
 
-/* A buffer with another number that overlaps the interval; NULL: none. */
+/* A buffer with another number that overlaps the interval; NULL if there is none. */
 static const struct apart_interval *find_overlap(const struct reach *reach,
                                                  const struct apart_interval *interval)
 {

@@ -247,9 +247,9 @@ static shoal_status check_list(const struct transport_peers *peers, const struct
 struct side {
     const char *list_name;
     const char *name;
-    const void *const *blocks; /* NULL: no list */
+    const void *const *blocks; /* NULL if there is no list */
     const char *buffer;
-    const size_t *counts; /* NULL: `count` each */
+    const size_t *counts; /* NULL if each has `count` */
     size_t count;
     bool has_all; /* a block per rank; otherwise one, this rank's */
     bool is_used; /* this rank reads or writes it */

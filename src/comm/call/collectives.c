@@ -62,7 +62,7 @@ struct ending {
     bool is_start;
     bool has_factor;
     bool is_list;
-    const struct work_hooks *hooks; /* NULL: none */
+    const struct work_hooks *hooks; /* NULL if there is none */
     shoal_work **work_out;
 };
 

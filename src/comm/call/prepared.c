@@ -20,7 +20,7 @@
 
 struct prepared {
     shoal_group *group;   /* a reference */
-    shoal_window *window; /* NULL: no window gather */
+    shoal_window *window; /* NULL if it is no window gather */
     struct lane_work *work;
     bool is_running; /* it was started, and nobody has waited for its end */
 };

@@ -40,7 +40,8 @@ struct outcome {
     char reason[REASON_BYTES];
 };
 
-/* The name of the call in error texts, of its segments at the server (NULL: it makes none), and of the second number. */
+/* The name of the call in error texts, of its segments at the server (NULL if it makes none), and of the second
+   number. */
 static const struct kind_row {
     const char *call;
     const char *segment;

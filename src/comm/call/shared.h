@@ -33,8 +33,8 @@ bool shared_round_to_pages(size_t bytes, size_t *rounded_out);
  * SHOAL_ERR_INVALID, on all of them, with both sides where they differ; the group stays usable.
  */
 shoal_status shared_agree(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint32_t *id_out);
-/* The same with a second number that members agree on: how many bytes SHARED_GROWING reserves, or which memory
-   SHARED_GROWTH is about. */
+/* Does what shared_agree does, with a second number that members agree on: how many bytes SHARED_GROWING reserves, or
+   which memory SHARED_GROWTH is about. */
 shoal_status shared_agree_on(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint64_t second,
                              uint32_t *id_out);
 

@@ -28,11 +28,11 @@ struct shoal_symmetric {
     int n_ranks;
     size_t bytes;
     size_t reserve_bytes;    /* up to which a block can grow, at its address */
-    size_t stride;           /* between blocks; 0: plain memory, of the caller alone */
+    size_t stride;           /* between blocks; 0 for plain memory, of the caller alone */
     char *base;              /* the first member's block */
-    struct segment *segment; /* NULL: base is an allocation */
+    struct segment *segment; /* NULL if base is an allocation */
     bool is_known;           /* the world's regions have it */
-    uint32_t number; /* of memory that was opened and still has a name; 0: it was shared, or has none */
+    uint32_t number; /* of memory that was opened and still has a name; 0 if it was shared, or has none */
 };
 
 static void symmetric_destroy(struct owned *owned)
@@ -127,7 +127,7 @@ static shoal_status create_apart(struct shoal_group *group, struct shoal_symmetr
     return group_has_peers(group) ? shared_confirm(group, SHARED_SYMMETRIC, /*id=*/0, mine) : mine;
 }
 
-/* Makes the handle, without its memory. NULL: no memory. */
+/* Makes the handle, without its memory. Returns NULL if memory runs out. */
 static struct shoal_symmetric *prepare(struct shoal_group *group, size_t bytes, size_t reserve_bytes)
 {
     struct shoal_symmetric *symmetric = mem_alloc_zeroed(1, sizeof(*symmetric));

@@ -160,7 +160,7 @@ shoal_status group_tell_abandoned(const struct shoal_group *group)
     return SHOAL_OK;
 }
 
-/* Takes a group off that all have abandoned; NULL: there is none. */
+/* Takes a group off that all have abandoned. Returns NULL if there is none. */
 static struct shoal_group *take_ready(struct groups *groups)
 {
     (void)pthread_mutex_lock(&groups->mutex);
@@ -222,7 +222,7 @@ void groups_forget_abandoned(struct groups *groups)
 
 /* The others --------------------------------------------------------------------------------------------- */
 
-/* The rank in the group; -1: it is no member. */
+/* The rank in the group; -1 if it is no member. */
 static int find_place(const struct shoal_group *group, int rank)
 {
     int place = group->peers.n_ranks - 1;

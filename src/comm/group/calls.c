@@ -32,7 +32,7 @@ struct call_note {
     char text[ERROR_TEXT_BYTES];
 };
 
-static _Thread_local struct world_call *current; /* that this thread makes; NULL: none */
+static _Thread_local struct world_call *current; /* that this thread makes; NULL if it makes none */
 
 uint32_t world_next_call(struct shoal_world *world)
 {
@@ -170,7 +170,7 @@ void world_call_give_up(const struct world_call *call, const char *text)
 /* Hearing ---------------------------------------------------------------------------------------------- */
 
 /* Under the mutex. Finds the note of that call and rank, or the oldest note if there are NOTES_KEPT: it is replaced.
-   NULL: there is room for a new one. */
+   Returns NULL if there is room for a new one. */
 static struct call_note **find_place(struct groups *groups, uint32_t number, int rank)
 {
     struct call_note **link = &groups->notes;
@@ -185,8 +185,8 @@ static struct call_note **find_place(struct groups *groups, uint32_t number, int
     return *link ? link : NULL;
 }
 
-/* Puts a note at the head of the list. If a rank gives up a call again and again, only the last note is kept. NULL: no
-   memory. */
+/* Puts a note at the head of the list. If a rank gives up a call again and again, only the last note is kept. Returns
+   NULL if memory runs out. */
 static struct call_note *keep_note(struct groups *groups, const struct call_note *told, const char *text)
 {
     struct call_note **place = find_place(groups, told->number, told->rank);

@@ -143,7 +143,7 @@ struct news {
     char text[]; /* then the key */
 };
 
-/* Under the mutex. Finds the group or lane with this key; NULL: none has it. */
+/* Under the mutex. Finds the group or lane with this key; NULL if none has it. */
 static struct shoal_group *find_any(struct groups *groups, const char *key)
 {
     struct shoal_group *group = groups->first;

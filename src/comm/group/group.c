@@ -565,8 +565,8 @@ shoal_status groups_remove(struct groups *groups, struct shoal_group *ancestor,
     return SHOAL_OK;
 }
 
-/* Returns the next among the group and the lanes over it, after `before`; the first if that is NULL. NULL: there is
-   none. */
+/* Returns the next among the group and the lanes over it, after `before`; the first if that is NULL. Returns NULL if
+   there is none. */
 static struct shoal_group *next_of(struct groups *groups, const struct shoal_group *ancestor,
                                    const struct shoal_group *before)
 {

@@ -57,7 +57,7 @@ struct shoal_group {
     _Atomic bool is_closing;         /* the thread that has set it may close the group */
     bool has_left;                   /* the members will not meet again; used by the thread that closes */
     bool has_heard; /* aborted, or said to have failed by another member; under the groups' mutex */
-    _Atomic uint64_t generation; /* find_generation; 0: not known yet */
+    _Atomic uint64_t generation; /* find_generation; 0 if it is not known yet */
     struct shoal_group *next;    /* in the world's list, or in its family */
     /* Of a group that this rank has abandoned: */
     struct shoal_group *family; /* itself and the lanes over it */
@@ -73,7 +73,7 @@ static inline shoal_status group_check_open(const struct shoal_group *group)
 
 /*
  * Makes the list of all groups of a world. `dump` is called when something has failed, and writes the flight record if
- * the user wants it; NULL: nobody does. It may change the error text.
+ * the user wants it; it is NULL if nobody does. It may change the error text.
  */
 struct groups *groups_create(void (*dump)(struct shoal_world *world));
 /* Frees all groups, which are idle or poisoned; lanes are joined. What servers hear afterwards is forgotten. */

@@ -24,7 +24,7 @@ struct world_call;
 struct group_ending {
     const char *what;   /* "group was closed": what has happened to operations that are unfinished */
     const char *reason; /* "it was closed": why the handle cannot be used any more */
-    const char *told;   /* what peers are told of these operations, as SHOAL_ERR_PEER; NULL: what */
+    const char *told;   /* what peers are told of these operations, as SHOAL_ERR_PEER; NULL means `what` */
     bool is_abandoned;  /* this rank leaves alone: groups_begin_abandon has succeeded */
 };
 

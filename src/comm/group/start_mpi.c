@@ -187,7 +187,7 @@ shoal_status start_mpi_for_hosts(struct shoal_world *world)
 /* The state of a rank that waits for the others to initialize MPI. */
 struct company {
     struct shoal_world *world;
-    int64_t left_ns; /* when a rank was first seen to have left; 0: none has */
+    int64_t left_ns; /* when a rank was first seen to have left; 0 if none has */
 };
 
 /*

@@ -50,8 +50,8 @@ shoal_status start_mpi_check_order(const struct shoal_world *world);
 void start_mpi_leave(struct shoal_world *world);
 
 /*
- * Call after the transports were closed, when no thread calls MPI any more. True: Shoal has initialized MPI, and
- * finalizes it when all processes exit. Then start_mpi_keep must be called later, which takes the members and their
+ * Call after the transports were closed, when no thread calls MPI any more. Returns true if Shoal has initialized MPI,
+ * and finalizes it when all processes exit. Then start_mpi_keep must be called later, which takes the members and their
  * watch from the world: a process that waits for others at its exit must know whether they are alive.
  */
 bool start_mpi_end(struct shoal_world *world);

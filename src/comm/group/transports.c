@@ -30,10 +30,10 @@ struct transports {
     struct transport_world world;
     char address[ADDRESS_TEXT_BYTES];
     struct shoal_world *owner;
-    const struct transport *crossing; /* the module that crosses hosts; NULL: none was found */
+    const struct transport *crossing; /* the module that crosses hosts; NULL if none was found */
     bool has_looked;
     char passed_over[ERROR_TEXT_BYTES]; /* why preferred modules are not used */
-    int *hosts;                         /* NULL: a world without peers */
+    int *hosts;                         /* NULL in a world without peers */
     _Atomic uint64_t *sent_to_hosts;
     /* The transports that may carry groups of this world, preferred ones first. All are open, and no two are the
        same. */

@@ -15,7 +15,8 @@ struct card;
 struct shoal_world;
 struct transports;
 
-/* Makes what a world keeps for transports. The world has its rank, size and transport. NULL: no memory. */
+/* Makes what a world keeps for transports. The world has its rank, size and transport. Returns NULL if memory runs
+   out. */
 struct transports *transports_create(struct shoal_world *world);
 
 /*

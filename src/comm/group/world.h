@@ -29,24 +29,25 @@ struct shoal_world {
     int rank;
     int n_ranks;
     const char *launcher;
-    const struct transport *transport; /* what was asked for; NULL: chosen for each group */
+    const struct transport *transport; /* what was asked for; NULL if it is chosen for each group */
     bool has_peers;
     bool may_spin;                 /* no more ranks on this host than processors */
     bool is_driven;                /* only the thread that opened the world makes progress: mpi_progress */
     bool has_ended_well;           /* all ranks have closed */
     struct transports *transports; /* comm/group/transports.h */
-    const struct mpi_start *mpi_start; /* comm/group/start_mpi.h; NULL: the world does not use MPI */
+    const struct mpi_start *mpi_start; /* comm/group/start_mpi.h; NULL if the world does not use MPI */
     struct mpi *mpi;
     uint64_t mpi_number; /* counts the worlds of this process on MPI; the same on all ranks */
     pthread_t opener;    /* the thread that drives the world */
     double timeout_s;    /* of an operation */
     double close_timeout_s;
     double startup_timeout_s;
-    struct members *members; /* NULL: a world without peers */
-    struct members *page; /* the page that this rank has made for its host; outlives the server; NULL: none */
+    struct members *members; /* NULL in a world without peers */
+    /* The page that this rank has made for its host; outlives the server; NULL if there is none. */
+    struct members *page;
     struct server *server;
-    struct watch *watch;       /* bootstrap/alive/watch.h; NULL: no rank can be on another host */
-    struct client *client;     /* NULL: a world without peers */
+    struct watch *watch;       /* bootstrap/alive/watch.h; NULL if no rank can be on another host */
+    struct client *client;     /* NULL in a world without peers */
     struct shoal_store *store; /* rank 0's */
     struct groups *groups;
     struct regions *regions;
@@ -56,7 +57,7 @@ struct shoal_world {
     struct owned_list owned;   /* meshes, symmetric memory, windows: ended after the groups, before regions */
     struct shoal_group *group; /* all ranks */
     struct work_count *works;  /* comm/lane/work.h */
-    uint64_t run;              /* a number that its ranks share; 0: a world without peers */
+    uint64_t run;              /* a number that its ranks share; 0 in a world without peers */
 };
 
 /* SHOAL_ERR_STATE in a process that was forked off the one that opened the world. */

@@ -92,7 +92,7 @@ bool group_has_windows(const shoal_group *group);
 shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out);
 
 /*
- * The same in steps, for a caller that needs the memory before it is known when the others will come:
+ * Makes symmetric memory in steps, for a caller that needs the memory before it is known when the others will come:
  *   1. The members agree on a number that one of them got from symmetric_propose; no two ranks propose the same.
  *   2. Each opens the memory at any time, without waiting for others. It is zeroed and can be used, but collectives
  *      treat it as ordinary memory.

@@ -20,7 +20,7 @@ struct lane_work;
 struct work_hooks; /* comm/lane/work.h */
 struct part;
 
-/* Keeps a copy of `part` (comm/lane/part.h). NULL: no memory. */
+/* Keeps a copy of `part` (comm/lane/part.h). Returns NULL if memory runs out. */
 struct lane *lane_create(const struct part *part);
 
 /*
@@ -35,7 +35,7 @@ bool lane_is_in_call(struct lane *lane);
 
 /*
  * Both take a collective whose pieces, counts and window pieces belong to the caller. lane_start copies what it needs
- * beyond the call. Neither validates. `hooks` are called at the end of the work; NULL: none.
+ * beyond the call. Neither validates. `hooks` are called at the end of the work; they may be NULL.
  */
 shoal_status lane_run(struct lane *lane, struct collective *collective);
 shoal_status lane_start(struct lane *lane, const struct collective *collective,
@@ -58,8 +58,8 @@ struct collective *lane_prepared_call(struct lane_work *work);
 shoal_status lane_issue_again(struct lane_work *work);
 
 /*
- * Ends what this caller can end until then (0: only what is ready). Returns true when nothing is left and no thread is
- * inside the channel.
+ * Ends what this caller can end until then (if that is 0, only what is ready). Returns true when nothing is left and no
+ * thread is inside the channel.
  */
 bool lane_drain(struct lane *lane, int64_t until_ns);
 

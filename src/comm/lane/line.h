@@ -39,7 +39,7 @@ enum entry_state {
 
 struct entry {
     struct collective *collective;
-    struct lane_work *work; /* NULL: a blocking call's, on its stack */
+    struct lane_work *work; /* NULL for the entry of a blocking call, which is on its stack */
     struct entry *next;
     bool is_watched;        /* the lane's thread carries it, posted or not: callbacks wait for its end */
     enum entry_state state; /* under the mutex, except that the driver may read what only it changes */
@@ -129,7 +129,7 @@ struct goal {
         GOAL_ALL
     } kind;
     struct entry *target;
-    int64_t until_ns; /* 0: only what is ready */
+    int64_t until_ns; /* 0 means only what is ready */
 };
 
 /* Whether no thread carries anything on this lane. */

@@ -44,7 +44,7 @@ struct record_call {
     uint64_t start_ticks;
     uint64_t end_ticks;
     enum purpose_id purpose;
-    uint32_t unit; /* base/label.h; 0: none */
+    uint32_t unit; /* base/label.h; 0 if there is none */
 };
 
 /* False when the record was never used, or is being used again. */

@@ -34,7 +34,7 @@ struct record {
     _Atomic uint64_t count; /* elements over all pieces, or over all ranks with counts; of a window bytes */
     _Atomic uint64_t sequence_state; /* record_pack_state */
     _Atomic uint64_t issue_ticks;    /* clock_ticks, here and below */
-    _Atomic uint64_t start_ticks;    /* 0: not yet, here and below */
+    _Atomic uint64_t start_ticks;    /* 0 until that happens, here and below */
     _Atomic uint64_t end_ticks;
     _Atomic uint64_t purpose_unit; /* record_pack_purpose */
 };
@@ -46,7 +46,7 @@ struct recorder {
     int64_t begin_ns;
 };
 
-struct recorder *recorder_create(void); /* NULL: no memory */
+struct recorder *recorder_create(void); /* NULL if memory runs out */
 void recorder_free(struct recorder *recorder);
 
 /* A record, and the call that it was for. A record that another call has taken since is not changed. */

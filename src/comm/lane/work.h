@@ -21,7 +21,7 @@ struct work_count {
     _Atomic uint64_t n_unawaited; /* works that nobody has waited for; shoal_world_close warns about them */
 };
 
-struct work_count *work_count_create(uint32_t n_forks); /* NULL: no memory */
+struct work_count *work_count_create(uint32_t n_forks); /* NULL if memory runs out */
 void work_count_unref(struct work_count *count);        /* NULL is allowed */
 
 /* What a work calls at its end; each function may be NULL. */
@@ -42,7 +42,7 @@ struct shoal_work {
     /* Optional; set after work_init. Writes at most `bytes` about the work, for the error of a wait that was too
        short. */
     void (*describe)(struct shoal_work *work, char *text, size_t bytes);
-    /* Makes the work end although nobody waits for it; set after work_init. NULL: it always does. */
+    /* Makes the work end although nobody waits for it; set after work_init. It is NULL if the work always ends. */
     shoal_status (*watch)(struct shoal_work *work);
     /* Set by the first wait or test that has seen the end. */
     _Atomic bool was_awaited;

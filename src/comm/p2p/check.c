@@ -28,7 +28,7 @@ static bool may_receive(const struct p2p_end *end)
            p2p_operations_of(end)->may_receive(end->stream);
 }
 
-/* The same of a member: what one that has abandoned the group sent before has come. */
+/* Whether messages of the end's peer may still come: what one that has abandoned the group sent before has come. */
 static bool may_still_receive(const struct p2p *p2p, const struct p2p_end *end)
 {
     return transport_check_abandoned(p2p->part.peers, end->peer) == SHOAL_OK && may_receive(end);
@@ -57,7 +57,7 @@ static shoal_status check_end(struct p2p *p2p, struct p2p_end *end, int64_t now_
     return SHOAL_OK;
 }
 
-/* The first operation of an end whose call has a deadline of its own, which has passed; NULL: there is none. */
+/* The first operation of an end whose call has a deadline of its own, which has passed; NULL if there is none. */
 static struct p2p_operation *find_late(struct p2p_end *end, int64_t now_ns)
 {
     struct p2p_operation *operation = end->first;
@@ -128,7 +128,7 @@ static shoal_status check_open(struct p2p *p2p, const struct p2p_operation *oper
     return now_ns >= operation->deadline_ns ? p2p_describe_timeout(p2p, operation, now_ns) : SHOAL_OK;
 }
 
-/* The first open receive that has to end, with the reason as the thread's text; NULL: there is none. */
+/* The first open receive that has to end, with the reason as the thread's text; NULL if there is none. */
 static struct p2p_operation *find_hopeless(struct p2p *p2p, int64_t now_ns, shoal_status *status_out)
 {
     struct p2p_operation *operation = p2p->open;

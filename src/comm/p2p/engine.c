@@ -335,8 +335,8 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* One round of a driver. True: the batch has ended or the time is up. Otherwise *wake_ns_out is when to look again
-   at the latest, 0 for at once. Called with the lock, and releases it. */
+/* One round of a driver. Returns true if the batch has ended or the time is up. Otherwise *wake_ns_out is when to look
+   again at the latest, 0 for at once. Called with the lock, and releases it. */
 static bool drive_once(struct p2p_batch *batch, int64_t until_ns, uint32_t *seen_out, int64_t *wake_ns_out)
 {
     struct p2p *p2p = batch->p2p;

@@ -31,16 +31,16 @@ struct p2p_batch;
 
 struct p2p_operation {
     struct p2p_operation *next; /* in line on the end, or among those without one */
-    struct p2p_end *end;        /* NULL: a receive from any rank, for which no message has come yet */
+    struct p2p_end *end;        /* NULL for a receive from any rank for which no message has come yet */
     int tag;
     uint64_t number; /* operations of the rank are numbered as they are posted */
-    int *source_out; /* of a receive that has ended well: its peer; NULL: not wanted */
+    int *source_out; /* of a receive that has ended well: its peer; NULL if that is not wanted */
     struct p2p_batch *batch;
     struct stream_message message;
     int64_t start_ns;
     int64_t deadline_ns;
     shoal_status status; /* once ended */
-    char *text;          /* of a failure; NULL: none, or memory ran out */
+    char *text;          /* of a failure; NULL if there is none, or memory ran out */
 };
 
 struct p2p_batch {
@@ -51,7 +51,7 @@ struct p2p_batch {
     bool is_limited; /* the deadline is the call's own: past it the call has failed, not the group */
     struct p2p_operation *operations;
     struct p2p_batch *next_ended;
-    struct shoal_work *work; /* NULL: a blocking call's */
+    struct shoal_work *work; /* NULL for a blocking call */
 };
 
 /* This rank's side of a stream. */
@@ -113,11 +113,11 @@ shoal_status p2p_create(const struct part *part, struct lane *lane, int64_t dead
 struct p2p *p2p_ref(struct p2p *p2p);
 void p2p_unref(struct p2p *p2p);
 
-/* This rank's end of a stream, made at first use; lives as long as the p2p. Takes both locks. */
+/* Finds this rank's end of a stream, which is made at first use and lives as long as the p2p. Takes both locks. */
 shoal_status p2p_find_end(struct p2p *p2p, shoal_direction direction, int peer, int tag, int64_t deadline_ns,
                           struct p2p_end **end_out);
 
-/* The same for the streams from all members. A receive from any rank looks at all of them. */
+/* Finds this rank's ends of the streams from all members. A receive from any rank looks at all of them. */
 shoal_status p2p_find_sources(struct p2p *p2p, int tag, int64_t deadline_ns);
 
 /* Under the lock: returns the end if this rank has it already, otherwise NULL. */

@@ -110,7 +110,8 @@ static shoal_status check_sources(struct p2p *p2p, int tag)
     return SHOAL_OK;
 }
 
-/* Binds an open receive with this tag to a source that has a message, and moves it. False: no source has one. */
+/* Binds an open receive with this tag to a source that has a message, and moves it. Returns false if no source has
+   one. */
 static bool move_from_any(struct p2p *p2p, int tag, struct p2p_batch **ended)
 {
     for (int i = 0; i < p2p->n_ranks; i++) {

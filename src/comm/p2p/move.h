@@ -29,10 +29,10 @@ struct p2p_operation *p2p_pop(struct p2p *p2p, struct p2p_end *end);
 /* Takes an operation off that has not begun: messages of the stream are numbered as if it had never been posted. */
 void p2p_withdraw(struct p2p *p2p, struct p2p_operation *operation);
 
-/* The same for receives from any rank that have no end. */
+/* Add and take off an open receive: one from any rank, which has no end yet. */
 void p2p_add_open(struct p2p *p2p, struct p2p_operation *operation);
 void p2p_take_off_open(struct p2p *p2p, struct p2p_operation *operation);
-/* The first with this tag; NULL: there is none. */
+/* Returns the first open receive with this tag; NULL if there is none. */
 struct p2p_operation *p2p_find_open(const struct p2p *p2p, int tag);
 /* Whether the next message of the end is for a receive without an end: one that was posted before those of the end. */
 bool p2p_open_is_first(const struct p2p *p2p, const struct p2p_end *end);

@@ -155,7 +155,7 @@ static shoal_status put_time(struct writer *writer, const char *name, const stru
     return put_format(writer, ", \"%s\": %" PRId64, name, ticks_to_ns(scale, ticks));
 }
 
-/* NULL: none was picked yet, or the transport has no choice. */
+/* Returns NULL if none was picked yet, or the transport has no choice. */
 static const char *algorithm_name(const struct shoal_group *group, unsigned algorithm)
 {
     const struct algorithm_table *table = group->peers.transport->algorithms;

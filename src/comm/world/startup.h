@@ -14,7 +14,7 @@ struct startup_plan {
     shoal_exchange exchange;
     void *exchange_context;
     bool is_by_environment; /* rank and size came from a launcher */
-    const char *hosts_text; /* what the launcher says about several hosts; "": nothing */
+    const char *hosts_text; /* what the launcher says about several hosts; "" if it says nothing */
 };
 
 /*

@@ -29,7 +29,7 @@ struct thread_ranks {
     void *context;
     char key[64];
     _Atomic uint32_t gate;
-    _Atomic int first_failed; /* the rank that failed first, plus 1; 0: none has */
+    _Atomic int first_failed; /* the rank that failed first, plus 1; 0 if none has */
 };
 
 struct thread_rank {

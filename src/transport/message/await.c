@@ -19,7 +19,7 @@
 #define POLL_FEW_NS INT64_C(3000)
 #define POLL_NS INT64_C(500000)
 #define POLL_NAP_NS INT64_C(50000)
-/* How long what has come before a deadline may need to be taken after it. */
+/* Grace after the deadline for messages that have already arrived. */
 #define LATE_NS INT64_C(50000000)
 
 shoal_status message_failure(struct message_channel *channel)
@@ -87,7 +87,7 @@ bool message_is_over(struct message_channel *channel, const struct collective *c
     return is_over;
 }
 
-/* Until the bell has rung, or the instant; false: this thread may not look. */
+/* Waits until the bell has rung, or until the instant. Returns false if this thread may not look. */
 static bool poll_until(struct message_channel *channel, uint32_t seen, int64_t until_ns)
 {
     int64_t now_ns = clock_now_ns();
@@ -130,7 +130,7 @@ void message_wait(struct message_channel *channel, uint32_t seen, int64_t until_
     }
 }
 
-/* A member that has not taken what was lent; -1: all have. */
+/* Returns a member that has not taken what was lent; -1 if all have. */
 static int find_borrower(struct message_channel *channel)
 {
     for (int i = 0; i < channel->n_ranks; i++) {

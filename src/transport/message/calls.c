@@ -86,7 +86,7 @@ bool message_is_small(const struct message_channel *channel, const struct collec
            MESSAGE_SMALL_BYTES / shoal_dtype_bytes(collective->dtype);
 }
 
-/* The frame for one member; NULL: no memory. */
+/* The frame for one member; NULL if memory runs out. */
 static struct frame *make_frame(struct message_channel *channel, const struct collective *collective,
                                 struct call *call, bool is_small, int to)
 {
@@ -218,7 +218,7 @@ shoal_status message_await_calls(struct message_channel *channel, const struct c
 
 /* Comparing --------------------------------------------------------------------------------------------- */
 
-/* Reads a call out of its frame. False: the frame holds no call. */
+/* Reads a call out of its frame. Returns false if the frame holds no call. */
 static bool read_call(const struct frame *frame, struct call *call)
 {
     size_t bytes = frame->head.bytes;

@@ -29,7 +29,8 @@ struct message_channel {
     struct port *port;
     _Atomic int n_posted;    /* collectives that were posted and not finished */
     _Atomic int64_t look_ns; /* when finish looks for deaths again that nobody waits long enough to notice */
-    int64_t late_ns;         /* when the deadline of a call was first found to have passed; 0: never */
+    /* When the deadline of a call was first found to have passed; 0 if it never was. */
+    int64_t late_ns;
     uint32_t late_sequence;  /* of that call */
     struct frame **outgoing; /* n_ranks: of post and run */
     const void **sources;    /* n_ranks: of a reduction, or of counts, in finish and run */
@@ -75,7 +76,7 @@ void message_reclaim(struct message_channel *channel);
 
 /* contribution.c ----------------------------------------------------------------------------------------- */
 
-/* What one rank contributes to the result of another; elements 0: nothing. */
+/* What one rank contributes to the result of another: nothing if `elements` is 0. */
 struct contribution {
     enum block_side side;
     int block;
@@ -124,7 +125,8 @@ shoal_status message_meet(struct message_channel *channel, const struct collecti
 /* A collective that failed has failed for all. What fails behind another has its reason. SHOAL_OK stays. */
 shoal_status message_conclude(struct message_channel *channel, shoal_status status, int64_t deadline_ns);
 
-/* kinds.c: what `open` of a transport over messages made is a router; NULL: the transport is another one. */
+/* In kinds.c. Returns the router that `open` of a transport over messages made; NULL if the transport is another
+   one. */
 struct router *message_router_of(const struct transport *transport, void *state);
 
 /* channel.c: the table of a transport, without what kinds.c adds ------------------------------------------- */

@@ -65,13 +65,15 @@ struct endpoint_kind {
     size_t struct_size;
     const char *name; /* of the transport that is made of it */
     const char *doc;
-    /* The longest message, at least ENDPOINT_MESSAGE_BYTES; 0: that. Long ones save handshakes, and cost memory for every peer. */
+    /* The longest message, at least ENDPOINT_MESSAGE_BYTES; 0 means that many. Long ones save handshakes, and cost
+       memory for every peer. */
     size_t message_bytes;
     /* Calls may be made by any thread, one at a time; where there is `enter`, progress and close only inside of it. */
     bool any_thread;
     /*
      * How many seconds a rank that does nothing is waited for where no call's deadline counts: to answer a fence, to
-     * take what a call that has failed lent to it, and, when the world is closed, to take what is left to send. 0: 2.
+     * take what a call that has failed lent to it, and, when the world is closed, to take what is left to send. 0 means
+     * 2.
      */
     double patience_s;
 
@@ -91,7 +93,7 @@ struct endpoint_kind {
     void (*irecv)(struct endpoint *endpoint, int rank, struct endpoint_message *message, void *data,
                   size_t room);
     /*
-     * NULL, both: the endpoint has one sequence of messages between two ranks. Otherwise these are for a second one
+     * Both are NULL if the endpoint has one sequence of messages between two ranks. Otherwise they are for a second one
      * beside it, with an order of its own. A message of it may be received after any time. What is sent lies in memory
      * of a caller that waits until test has said that the message has ended, or until the endpoint was given up.
      */
@@ -106,16 +108,17 @@ struct endpoint_kind {
     enum endpoint_state (*test)(struct endpoint *endpoint, struct endpoint_message *message);
     /*
      * The endpoint does not touch the message or its data any more. Only of one that has failed, or before close: what
-     * was sent may have been cut, what was to be received may be lost. False: the endpoint was given up, and its memory
-     * may still be used by others: it must stay as it is.
+     * was sent may have been cut, what was to be received may be lost. Returns false if the endpoint was given up, and
+     * its memory may still be used by others: it must stay as it is.
      */
     bool (*cancel)(struct endpoint *endpoint, int rank, struct endpoint_message *message);
 
     /* Moves what can be moved now. */
     void (*progress)(struct endpoint *endpoint);
     /*
-     * Returns when progress may have something to do, when somebody calls wake, or at the instant. It may be called while
-     * another thread is in any other function. NULL: the endpoint cannot tell, and is asked every now and then.
+     * Returns when progress may have something to do, when somebody calls wake, or at the instant. It may be called
+     * while another thread is in any other function. It is NULL if the endpoint cannot tell; progress is then called
+     * every now and then.
      */
     void (*wait)(struct endpoint *endpoint, int64_t until_ns);
     void (*wake)(struct endpoint *endpoint); /* NULL if wait is */
@@ -124,30 +127,32 @@ struct endpoint_kind {
     const char *(*failure)(struct endpoint *endpoint, int rank);
 
     /*
-     * NULL: the death of a rank is this rank's affair alone. Otherwise called when one has died: nothing is sent or
-     * received any more, and all that is on its way has failed. Afterwards this process does not read what it was to
-     * send. Not NULL where messages are sent apart: it is how a caller gets its memory back that a peer does not take.
+     * It is NULL if the death of a rank is this rank's affair alone. Otherwise it is called when one has died: nothing
+     * is sent or received any more, and all that is on its way has failed. Afterwards this process does not read what
+     * it was to send. Not NULL where messages are sent apart: it is how a caller gets its memory back that a peer does
+     * not take.
      */
     void (*give_up)(struct endpoint *endpoint, const char *why);
 
     /*
-     * NULL: any thread may make progress. Otherwise called before it, and `leave` after it; may take a lock of the
-     * application's, so that no lock is held. False: this caller may not.
+     * It is NULL if any thread may make progress. Otherwise it is called before progress, and `leave` after it; it may
+     * take a lock of the application's, so that no lock is held. Returns false if this caller may not make progress.
      */
     bool (*enter)(struct endpoint *endpoint, enum endpoint_caller caller);
     void (*leave)(struct endpoint *endpoint);
-    /* NULL: ENDPOINT_TURNS_FREE. The same from open to close. */
+    /* NULL means ENDPOINT_TURNS_FREE. The same from open to close. */
     enum endpoint_turns (*turns)(struct endpoint *endpoint);
     /*
-     * NULL: never. Whether messages were handed over that only progress begins to send. A call that returns leaves none behind:
-     * the application may keep everybody from making progress until its peers have them.
+     * Whether messages were handed over that only progress begins to send; NULL if there never are any. A call that
+     * returns leaves none behind: the application may keep everybody from making progress until its peers have them.
      */
     bool (*has_noted)(struct endpoint *endpoint);
 };
 
 /*
- * The transport that carries everything over endpoints of a kind. It lives as long as the process, and so does the kind. The
- * same kind gives the same transport. NULL: the kind does not fit, or there are too many, with the error text set.
+ * The transport that carries everything over endpoints of a kind. It lives as long as the process, and so does the
+ * kind. The same kind gives the same transport. Returns NULL if the kind does not fit, or there are too many, with the
+ * error text set.
  */
 const struct transport *message_transport(const struct endpoint_kind *kind);
 

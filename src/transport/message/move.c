@@ -181,7 +181,7 @@ static shoal_status await(const struct journey *journey, int rank, enum frame_ty
     }
 }
 
-/* The memory of a stretch that may be lent to a rank of the world; NULL: it is copied. */
+/* The memory of a stretch that may be lent to a rank of the world; NULL if it is copied. */
 static const char *find_lent(const struct journey *journey, int world_rank, enum frame_type queue,
                              enum block_side side, int block, struct stretch stretch)
 {

@@ -30,13 +30,13 @@ struct port {
     int n_ranks; /* of the world */
     struct port_id own;
     struct port_id target;
-    struct doorbell *bell; /* NULL: nobody has attached */
-    struct pipe **pipes;   /* by rank of the world; NULL: not used yet */
+    struct doorbell *bell; /* NULL if nobody has attached */
+    struct pipe **pipes;   /* by rank of the world; NULL if it is not used yet */
     bool fails_with_wire;
     bool was_not_taken; /* something that was lent */
     _Atomic bool has_failed;
     shoal_status status;
-    char *text; /* NULL: no memory for it */
+    char *text; /* NULL if there was no memory for it */
 };
 
 struct router {
@@ -79,7 +79,8 @@ struct port_id port_id_of(const char *name, const char *part, uint64_t number)
 {
     struct port_id id;
     for (size_t i = 0; i < 2; i++) {
-        uint64_t hash = hash_bytes(i + 1, name, strlen(name) + 1); /* with the 0: parts cannot run together */
+        /* With the 0 at the end, so that parts cannot run together. */
+        uint64_t hash = hash_bytes(i + 1, name, strlen(name) + 1);
         hash = hash_bytes(hash, part, strlen(part) + 1);
         id.words[i] = hash_bytes(hash, &number, sizeof number);
     }
@@ -105,7 +106,7 @@ static struct port *find_port(struct router *router, struct port_id id)
     return port;
 }
 
-/* The place of a port among those that are gone; NULL: it is not among them. */
+/* The place of a port among those that are gone; NULL if it is not among them. */
 static struct port_id *find_gone(struct router *router, struct port_id id)
 {
     size_t n_kept = router->n_gone < GONE_PORTS ? router->n_gone : GONE_PORTS;
@@ -123,7 +124,7 @@ static bool is_gone(struct router *router, struct port_id id)
     return !find_port(router, id) && find_gone(router, id);
 }
 
-/* NULL: no memory. */
+/* Returns NULL if memory runs out. */
 static struct port *need_port(struct router *router, struct port_id id)
 {
     struct port *port = find_port(router, id);
@@ -250,7 +251,7 @@ static struct frame *shrink(struct wire *wire, struct frame *frame)
     return small;
 }
 
-/* False: no memory, or more came than the sender had credit for. Owns the frame if it is true. */
+/* Returns false if memory runs out, or more came than the sender had credit for. Owns the frame if it returns true. */
 static bool append(struct router *router, struct wire *wire, int rank, struct frame *frame)
 {
     uint32_t queue = frame->head.type;
@@ -484,7 +485,7 @@ void port_detach(struct port *port)
     wire_unlock(router->wire);
 }
 
-/* Under the lock. Owns the frame. False: it was for this rank, and there was no memory to keep it. */
+/* Under the lock. Owns the frame. Returns false if it was for this rank, and there was no memory to keep it. */
 static bool send_frame(struct router *router, int rank, struct frame *frame)
 {
     if (rank != router->rank) {

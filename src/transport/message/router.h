@@ -40,7 +40,7 @@ void router_close(struct router *router);
 
 /* The longest payload of a frame. */
 size_t router_frame_bytes(const struct router *router);
-/* Memory for a payload of `bytes`, at most that many. NULL: no memory. */
+/* Memory for a payload of `bytes`, at most that many. Returns NULL if memory runs out. */
 struct frame *router_new_frame(struct router *router, size_t bytes);
 void router_free_frame(struct router *router, struct frame *frame);
 
@@ -97,8 +97,8 @@ void port_detach(struct port *port);
 bool port_send(struct port *port, int rank, enum frame_type type, struct frame *frame);
 /*
  * Sends a frame, like port_send, to another rank, whose payload is sent from where it lies. It stays as it is until it
- * was given back, that is, until port_n_lent has counted down; the bell rings then. Where router_may_lend. False: no
- * memory.
+ * was given back, that is, until port_n_lent has counted down; the bell rings then. Where router_may_lend. Returns
+ * false if memory runs out.
  */
 bool port_lend(struct port *port, int rank, enum frame_type queue, const void *payload, size_t bytes);
 /* Payloads to a rank that were lent and not given back. */
@@ -110,7 +110,8 @@ void port_take_back(struct port *port);
 /* Frames of a queue that may be sent to a rank now. */
 unsigned port_credit(struct port *port, int rank, enum frame_type queue);
 
-/* The first frame of a queue, which stays there; NULL: none. Only the caller takes frames, so that it stays valid. */
+/* Returns the first frame of a queue, which stays there; NULL if there is none. Only the caller takes frames, so that
+   it stays valid. */
 struct frame *port_peek(struct port *port, int rank, enum frame_type queue);
 /* Takes and frees the first frame of a queue, and returns its credit. */
 void port_drop(struct port *port, int rank, enum frame_type queue);

@@ -170,7 +170,7 @@ static shoal_status get_stuck(const struct message_end *end, struct stream_messa
     return message_check_connection(of(end->base.streams)->router, end->rank);
 }
 
-/* Sends the next piece of a message as a frame. False: no memory. */
+/* Sends the next piece of a message as a frame. Returns false if memory runs out. */
 static bool put_piece(struct message_end *end, struct stream_message *message)
 {
     size_t head_bytes = message->has_head ? 0 : sizeof message->head;

@@ -7,7 +7,8 @@
 
 extern const struct transport_streams message_streams;
 
-/* message_streams.connect with a bell of the caller's, which outlives the streams. NULL: the streams have their own. */
+/* Does what message_streams.connect does, with a bell of the caller's, which outlives the streams. If it is NULL, the
+   streams have their own. */
 shoal_status message_streams_connect(const struct transport_peers *peers, struct doorbell *bell,
                                      int64_t deadline_ns, struct streams **streams_out);
 

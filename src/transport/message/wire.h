@@ -44,7 +44,7 @@ struct frame_head {
     int32_t number; /* credit: how many; failure: the status */
     uint32_t queue; /* credit: of which queue */
     uint32_t bytes; /* of the payload */
-    /* 1: the payload is a message of its own, of the sequence apart; 0: it follows the head. */
+    /* It is 1 if the payload is a message of its own, of the sequence apart, and 0 if it follows the head. */
     uint32_t is_apart;
     uint32_t reserved[7];
 };
@@ -58,7 +58,7 @@ struct frame {
     struct endpoint_message apart;
     bool has_apart;   /* that message was begun */
     bool is_ahead;    /* only that one was: the head came in another frame */
-    const char *lent; /* NULL: the payload is the frame's */
+    const char *lent; /* NULL if the payload is the frame's */
     void *lender;
     _Alignas(64) struct frame_head head;
     char payload[];
@@ -69,7 +69,7 @@ struct wire;
 /* Called under the lock, by the wire's thread. */
 struct wire_user {
     void *context;
-    /* Takes the frame if it returns true; false: it makes no sense, or there is no memory for it. */
+    /* Takes the frame if it returns true. Returns false if the frame makes no sense, or there is no memory for it. */
     bool (*receive)(void *context, struct wire *wire, int rank, struct frame *frame);
     /*
      * What a frame was sent from is not used any more by this process. is_taken: the rank has got it. Otherwise it was
@@ -99,7 +99,7 @@ double wire_patience_s(const struct wire *wire);
 
 /* The longest payload of a frame. */
 size_t wire_frame_bytes(const struct wire *wire);
-/* Under the lock: memory for a payload of `bytes`, at most that many. NULL: no memory. */
+/* Under the lock: memory for a payload of `bytes`, at most that many. Returns NULL if memory runs out. */
 struct frame *wire_new_frame(struct wire *wire, size_t bytes);
 /* Under the lock. NULL is allowed. */
 void wire_free_frame(struct wire *wire, struct frame *frame);
@@ -124,7 +124,7 @@ void wire_take_back(struct wire *wire, const void *lender);
 void wire_give_up(struct wire *wire, const char *why);
 /* Whether the endpoint cannot tell when there is something to do: those who wait look themselves, by wire_poll. */
 bool wire_is_polled(const struct wire *wire);
-/* Takes what has come, and sends. False: this thread may not, and sleeps. Not under the lock. */
+/* Takes what has come, and sends. Returns false if this thread may not; it then sleeps. Not under the lock. */
 bool wire_poll(struct wire *wire, bool is_driver);
 /*
  * Takes what lies in the network now: until the thread, or the caller, has made progress and nothing more comes, for a

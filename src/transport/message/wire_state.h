@@ -39,15 +39,16 @@ struct peer {
     bool has_lent;
     struct frame *first; /* to be sent; the first n_sending of them are on their way */
     struct frame *last;
-    struct frame *waiting; /* the first of those that are not; NULL: none */
+    struct frame *waiting; /* the first of those that are not; NULL if all are */
     int n_sending;
     bool is_settled;  /* nothing was sent since the last fence */
     bool is_silent;   /* it has not answered a fence in time: no other is waited for until it does */
     int32_t n_fences; /* that were sent; wraps */
     int32_t n_passed; /* that were answered */
     bool is_fenced;   /* its last frame was a fence, or it has sent none */
-    int64_t left_ns;  /* when it was first said to have left its world, or to be dead; 0: not yet */
-    bool is_drained;  /* nothing of it was there to be read since then */
+    /* When it was first said to have left its world, or to be dead; 0 if it has not been yet. */
+    int64_t left_ns;
+    bool is_drained; /* nothing of it was there to be read since then */
     bool is_gone;
     int64_t gone_ns;
     char text[PEER_TEXT_BYTES];

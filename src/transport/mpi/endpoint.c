@@ -49,7 +49,7 @@ struct endpoint {
     struct endpoint_message *first;
     struct endpoint_message *last;
     bool *has_failed;  /* by rank */
-    int64_t cancel_ns; /* until when receives are taken back; 0: none was yet */
+    int64_t cancel_ns; /* until when receives are taken back; 0 if none was yet */
     bool has_lock;     /* the application's, between enter and leave */
     char text[TEXT_BYTES];
 };

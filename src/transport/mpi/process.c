@@ -258,7 +258,7 @@ static bool is_mpich(void)
     return strncmp(version, "MPICH", 5) == 0;
 }
 
-/* False: a rank has ended without finalizing MPI. */
+/* Returns false if a rank has ended without finalizing MPI. */
 static bool all_live(void)
 {
     if (!exit_check || exit_check() == SHOAL_OK) {

@@ -27,14 +27,14 @@ enum shm_algorithm {
 struct shm_algorithm_query {
     enum collective_kind kind;
     int n_ranks;
-    size_t slot_bytes; /* what one rank would put into its slot; SIZE_MAX: this may differ between ranks */
+    size_t slot_bytes; /* what one rank would put into its slot; SIZE_MAX if this may differ between ranks */
     size_t bytes;      /* of the widest buffer; in an all_to_all_v this may differ between ranks */
     bool is_symmetric; /* the buffers that peers must reach lie in symmetric memory */
     bool is_readable; /* peers may read the buffers in this rank's memory; only asked where staged would do */
 };
 
 extern const struct algorithm_row shm_algorithm_rows[SHM_ALGORITHM_COUNT];
-/* The same rows for SHOAL_ALGO, `shoal info --explain` and benchmarks. */
+/* These rows for SHOAL_ALGO, `shoal info --explain` and benchmarks. */
 extern const struct algorithm_table shm_algorithms;
 
 /* Whether this process may read the memory of its peers, and they its own (SHOAL_SINGLE_COPY). */

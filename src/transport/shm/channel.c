@@ -77,7 +77,7 @@ static bool has_overlooked(struct shm_segment *shared)
            clock_now_ns() - shared->failed_ns > 2 * (int64_t)WAIT_LIVENESS_NS;
 }
 
-/* False: the reason that another rank has given before is this rank's, too. */
+/* Returns false if the reason that another rank has given before is this rank's, too. */
 static bool tell_peers(struct shm_segment *shared, shoal_status status, const char *text)
 {
     uint32_t expected = SHM_FINE;

@@ -55,7 +55,7 @@ struct shm_slot {
 
 /* A word of a rank's memory that peers read, to find out whether they can. */
 struct shm_offer {
-    int64_t process;  /* 0: this rank does not offer its memory */
+    int64_t process;  /* 0 if this rank does not offer its memory */
     uint64_t address; /* in that process */
     uint64_t word[2]; /* random: what they must find there */
 };
@@ -74,7 +74,7 @@ struct shm_rank {
        of the group, has_read in every collective. */
     _Alignas(SHM_LINE) struct shm_offer offer;
     uint32_t can_read; /* this rank can read the memory of all peers */
-    uint32_t has_read; /* it has read what it needs in this collective; 0: the system has refused */
+    uint32_t has_read; /* it has read what it needs in this collective; 0 if the system has refused */
     struct shm_slot slots[SHM_SLOTS];
 };
 
@@ -178,7 +178,7 @@ static inline shoal_status shm_failure(struct shm_channel *channel)
 shoal_status shm_channel_failure(struct channel *base);
 void shm_channel_poison(struct channel *base, shoal_status status, const char *text);
 
-/* The same counter of every rank: rank 0's, and the bytes from one to the next. */
+/* One counter, which every rank has: the address of rank 0's, and the bytes from one to the next. */
 struct shm_counters {
     _Atomic uint32_t *first;
     size_t stride;

@@ -19,8 +19,9 @@
 
 /* A rank reduces this much before it copies the result to the peers: it stays in the nearest cache. */
 #define DIRECT_CHUNK_BYTES ((size_t)16 * 1024)
-/* The same for results that bypass the cache. It is so little that a processor reads the next sources while the results
-   are still on their way to memory: it has about as many instructions in flight as such a chunk needs. */
+/* A rank reduces this much of results that bypass the cache. It is so little that a processor reads the next sources
+   while the results are still on their way to memory: it has about as many instructions in flight as such a chunk
+   needs. */
 #define STREAM_CHUNK_BYTES ((size_t)4 * 1024)
 
 static size_t single_bytes(const struct collective *collective, int n_blocks)

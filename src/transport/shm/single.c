@@ -51,7 +51,7 @@ void shm_offer_memory(struct shm_channel *channel)
 
 /* Reading ------------------------------------------------------------------------------------------------- */
 
-/* False: the system refuses, and errno says why; 0: there is less to be read than the peer said. */
+/* Returns false if the system refuses. errno then says why; it is 0 if there is less to be read than the peer said. */
 static bool read_memory(int64_t process, uint64_t address, char *target, size_t bytes)
 {
     while (bytes > 0) {
@@ -94,7 +94,7 @@ static void log_refusal(const struct shm_channel *channel, int peer, int code)
         code ? strerror(code) : "another process answers");
 }
 
-/* Reads a peer's block. *is_read_out false: the system has refused. */
+/* Reads a peer's block. *is_read_out is false if the system has refused. */
 static shoal_status read_block(struct shm_channel *channel, const struct collective *collective, int peer,
                                bool *is_read_out)
 {

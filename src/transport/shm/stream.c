@@ -3,7 +3,8 @@
  * A ring of bytes between two ranks. The memory orders, argued in docs/design/p2p.md:
  *
  * - `written` is stored by the sender after the bytes it counts (release) and loaded by the receiver before it reads
- *   them (acquire); `read` likewise, the other way round: room is written again only after it was read.
+ *   them (acquire); `read` is stored by the receiver (release) and loaded by the sender (acquire): room is written
+ *   again only after it was read.
  * - A bell is rung only if the peer may wait. The receiver waits only after it saw the ring empty, the sender only
  *   after it saw it full. Each side stores its own counter and then loads the other's. All four accesses are seq_cst.
  *   So if both sides do this at the same time, one of them sees the other's store: either the side that wants to wait

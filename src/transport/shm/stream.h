@@ -76,7 +76,7 @@ void stream_fail(struct shm_stream_end *end, shoal_status status, const char *te
 #define STREAM_TABLE_MAX 32
 
 struct stream_table {
-    _Atomic uint32_t tags[STREAM_TABLE_MAX]; /* tag + 1; 0: free */
+    _Atomic uint32_t tags[STREAM_TABLE_MAX]; /* tag + 1; 0 if it is free */
     struct stream streams[];                 /* up to STREAM_TABLE_MAX */
 };
 

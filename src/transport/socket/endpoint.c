@@ -150,7 +150,7 @@ static void send_now(struct connection *connection)
     }
 }
 
-/* False: nothing more can be read now. *bytes_out counts what was. */
+/* Returns false if nothing more can be read now. *bytes_out counts what was read. */
 static bool receive_into(struct connection *connection, void *buffer, size_t bytes, size_t *bytes_out)
 {
     ssize_t received = bytes > 0 ? system_receive(connection->fd, buffer, bytes) : 0;
@@ -264,7 +264,7 @@ static void drain_bell(struct endpoint *endpoint)
     }
 }
 
-/* False: there may be more events. */
+/* Returns false if there may be more events. */
 static bool handle_events(struct endpoint *endpoint)
 {
     struct epoll_event events[EVENTS_AT_ONCE];

@@ -47,7 +47,7 @@ static const char hello_magic[8] = "shoalT1";
 static const char welcome[8] = "welcome";
 
 struct stranger {
-    int fd; /* -1: none */
+    int fd; /* -1 if there is none */
     int64_t deadline_ns;
     size_t n_bytes;
     struct hello hello;
@@ -165,7 +165,7 @@ static shoal_status check_has_started(const char *address, int rank)
                : SHOAL_OK;
 }
 
-/* The same for a rank that is waited for. */
+/* Checks whether a rank that is waited for has said that it could not start. */
 static shoal_status look_again(const struct transport_world *world, int rank)
 {
     char key[32];
@@ -412,7 +412,7 @@ static void turn_away(struct stranger *stranger)
     stranger->fd = -1;
 }
 
-/* The rank that shows a good token and is not here yet; -1: none. */
+/* Returns the rank that shows a good token and is not here yet; -1 if there is none. */
 static int find_rank(const struct endpoint *endpoint, const struct listener *listener,
                      const struct hello *hello)
 {
@@ -455,9 +455,9 @@ static int find_missing(const struct endpoint *endpoint)
 }
 
 /*
- * Whom to poll: the listener, then the strangers, up to the last place that is taken. poll refuses more entries than the
- * process may have descriptors, also if they are empty. True: there is a place for one more; otherwise *until_ns_out is
- * when one may be made.
+ * Whom to poll: the listener, then the strangers, up to the last place that is taken. poll refuses more entries than
+ * the process may have descriptors, also if they are empty. Returns true if there is a place for one more; otherwise
+ * *until_ns_out is when one may be made.
  */
 static bool list_polls(const struct listener *listener, const struct stranger *strangers,
                        struct pollfd *polls, size_t *n_polls_out, int64_t *until_ns_out)

@@ -22,9 +22,9 @@ struct wire_head {
 };
 
 struct connection {
-    int fd;          /* -1: none, or it has failed */
+    int fd;          /* -1 if there is none, or it has failed */
     int poll_fd;     /* the endpoint's */
-    uint32_t events; /* that are polled for; 0: it is not in the poll set */
+    uint32_t events; /* that are polled for; 0 if it is not in the poll set */
     bool has_failed;
     char text[SOCKET_TEXT_BYTES];
     struct endpoint_message *sending; /* the first is on its way */

@@ -157,7 +157,8 @@ static shoal_status look_around(void *context)
 
 /*
  * Waits for a flag, and polls for messages meanwhile. Needed if no thread of the wire moves messages: what this rank
- * has sent must go out even while it waits for the flag. False: this thread may not poll, and another one does.
+ * has sent must go out even while it waits for the flag. Returns false if this thread may not poll, and another one
+ * does.
  */
 static bool wait_and_poll(struct two_channel *channel, _Atomic uint32_t *flag, uint32_t target,
                           const struct wait_options *options, shoal_status *status_out)

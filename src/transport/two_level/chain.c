@@ -48,7 +48,7 @@ struct journey {
     struct two_channel *channel;
     const struct collective *collective;
     const struct two_layout *layout;
-    const struct two_fold *fold; /* NULL: nothing is folded; what one rank has goes to all */
+    const struct two_fold *fold; /* NULL if nothing is folded: what one rank has goes to all */
     int n_stops;
     int n_units; /* blocks that are moved separately: one, or one for each rank */
     size_t element_bytes;
@@ -63,8 +63,8 @@ struct chunk {
     int unit;        /* the rank whose block it is; 0 with one unit */
     size_t number;   /* in the unit */
     size_t elements; /* of the unit */
-    int source;      /* the rank that has it; -1: all have a part */
-    int target;      /* the rank that gets it; -1: all do */
+    int source;      /* the rank that has it; -1 if all have a part */
+    int target;      /* the rank that gets it; -1 if all do */
     int last_host;   /* where its result is made */
 };
 
@@ -83,8 +83,8 @@ enum role {
 struct way {
     bool is_chained;
     bool has_units;   /* a block for each rank, moved by itself */
-    enum role source; /* who has a chunk; ROLE_NONE: all have a part of the sum */
-    enum role target; /* who gets it; ROLE_NONE: all do */
+    enum role source; /* who has a chunk; ROLE_NONE if all have a part of the sum */
+    enum role target; /* who gets it; ROLE_NONE if all do */
 };
 
 static const struct way ways[COLLECTIVE_COUNT] = {
@@ -596,7 +596,7 @@ static shoal_status read_results(const struct journey *journey, const struct chu
 
 /* Ticks -------------------------------------------------------------------------------------------------- */
 
-/* Finds the chunk whose step `distance` ticks after its first is due at this tick. False: there is none. */
+/* Finds the chunk whose step `distance` ticks after its first is due at this tick. Returns false if there is none. */
 static bool find_at(const struct journey *journey, size_t tick, size_t distance, struct chunk *chunk_out)
 {
     if (tick < distance || tick - distance >= journey->n_chunks) {

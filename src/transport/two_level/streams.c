@@ -18,7 +18,7 @@ struct two_streams {
     struct transport_peers inner_peers; /* the members of this host */
     struct transport_peers outer_peers;
     int *inner_ranks;      /* world ranks of the members of this host */
-    struct streams *inner; /* NULL: nobody else is on this host */
+    struct streams *inner; /* NULL if nobody else is on this host */
     struct streams *outer;
 };
 

@@ -88,8 +88,8 @@ struct two_channel {
     struct transport_peers outer_peers;
     struct message_channel *outer;
     struct two_cells *cells; /* NULL until needed */
-    struct port **ports;     /* two_n_hops * n_slices: see chain.c; NULL: not attached yet */
-    struct port *windows;    /* pieces of windows; NULL: not attached yet */
+    struct port **ports;     /* two_n_hops * n_slices: see chain.c; NULL if it is not attached yet */
+    struct port *windows;    /* pieces of windows; NULL if it is not attached yet */
     uint64_t generation;     /* of the group: part of the names of ports */
     const void **sources;    /* n_ranks: the sources of a fold */
     char *scratch; /* TWO_SCRATCH_BYTES: partials and elements that do not lie one after the other */
