@@ -56,7 +56,7 @@ struct nn_attention_loops {
 
     /* Rows [n, size] to a tile [size, columns], times a scale; columns from n on are 0. */
     void (*transpose)(size_t n, size_t size, const void *from, size_t stride, double scale, void *to);
-    /* The other way, times a factor for each column. */
+    /* A tile [size, columns] to rows [n, size], times a factor for each column. */
     void (*transpose_back)(size_t n, size_t size, const void *from, const void *factors, void *to,
                            size_t stride);
     /* Rows [n, size] to panels [n, width] of columns, times a scale, behind each other; the last one is filled up with

@@ -45,7 +45,7 @@ typedef void (*dgemm_function)(int order, int a_form, int b_form, int m, int n, 
 
 /* Constant once it is loaded. */
 static struct {
-    sgemm_function sgemm; /* NULL: the plain loops are used */
+    sgemm_function sgemm; /* NULL if the plain loops are used */
     dgemm_function dgemm;
     void (*set_threads)(int n_threads); /* NULL, as get_threads, when the library has no such call */
     int (*get_threads)(void);
@@ -70,7 +70,7 @@ static const char *const local_rank_variables[] = {"SHOAL_RANKS", "LOCAL_WORLD_S
                                                    "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
                                                    "SLURM_STEP_NUM_TASKS"};
 
-/* The number from 1 up that a variable holds; 0: none. */
+/* The number from 1 up that a variable holds; 0 if there is none. */
 static int read_number(const char *name)
 {
     const char *text = getenv(name);
@@ -190,7 +190,7 @@ static void end_call(void)
 
 /* Loading ---------------------------------------------------------------------------------------------- */
 
-/* What OpenBLAS should take this processor for; NULL: what it thinks itself. */
+/* Returns what OpenBLAS should take this processor for; NULL if it may decide itself. */
 static const char *better_core(void)
 {
 #if defined(__x86_64__)

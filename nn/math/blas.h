@@ -14,8 +14,8 @@ shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const 
                              bool adds, void *c);
 
 /*
- * The same, but on the calling thread only, so that several threads can each compute a product. Call nn_blas_load
- * first. Such products and products that use several threads wait for each other.
+ * Computes a product as nn_blas_product does, but on the calling thread only, so that several threads can each compute
+ * a product. Call nn_blas_load first. Such products and products that use several threads wait for each other.
  */
 void nn_blas_product_alone(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b, void *c);
 

@@ -5,7 +5,7 @@
 
 #include "shoal_nn/random.h"
 
-/* The distribution of a parameter, which lives until the call ends; NULL: it keeps its values. */
+/* The distribution of a parameter, which lives until the call ends; NULL if it keeps its values. */
 typedef const shoal_nn_distribution *(*nn_chooser)(const void *context, const shoal_module_entry *entry);
 
 /*

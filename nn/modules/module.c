@@ -99,7 +99,7 @@ shoal_status nn_module_adopt(shoal_module *module, const char *name, shoal_modul
 
 /* Initial values ---------------------------------------------------------------------------------------- */
 
-/* The distribution of a parameter of ours; NULL: it is somebody else's. */
+/* The distribution of a parameter of ours; NULL if it is somebody else's. */
 static const shoal_nn_distribution *choose(const void *context, const shoal_module_entry *entry)
 {
     const struct nn_settings *settings = find_settings(entry->module);

@@ -28,7 +28,7 @@ struct nn_settings {
         shoal_nn_distribution distribution;
     } rules[NN_MAX_OWN_PARAMETERS];
     size_t n_rules;
-    size_t n_inputs; /* that a call must give; 0: the forward function looks itself */
+    size_t n_inputs; /* that a call must give; 0 if the forward function looks itself */
     bool is_projection;
     bool is_causal;
     bool is_untied;
@@ -45,7 +45,7 @@ struct nn_place {
     shoal_device device;
 };
 
-/* Makes a module with a copy of these settings. `forward` NULL: a container, which has none. */
+/* Makes a module with a copy of these settings. If `forward` is NULL, it is a container, which has none. */
 shoal_status nn_module_make(const char *type, shoal_module_forward forward,
                             const struct nn_settings *settings, shoal_module **module_out);
 /* Of a module that nn_module_make made. */

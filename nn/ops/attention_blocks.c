@@ -79,7 +79,7 @@ static int64_t count_seen(const struct nn_attention *attention, int64_t query)
     return n_seen > 0 ? n_seen : 0;
 }
 
-/* The same of the block's keys, for one of its queries. */
+/* How many of the block's keys one of its queries sees. */
 static size_t count_seen_in(const struct nn_attention *attention, const struct block *block, int64_t query)
 {
     int64_t n_seen = count_seen(attention, block->first_query + query) - block->first_key;
@@ -225,7 +225,7 @@ enum forward_part {
     TILES_OF_OUTPUT,  /* [tiles][rows of panels, columns] */
     PANELS_OF_VALUES, /* of a block of keys */
     SCORES,           /* [keys, columns] of one tile */
-    KEPT,             /* likewise */
+    KEPT,             /* [keys, columns] of one tile */
     LARGEST,          /* of each query, as those that follow */
     SUMS,
     FACTORS,
@@ -385,16 +385,16 @@ static void run_forward(const struct nn_attention *attention, int64_t item, char
 
 enum backward_part {
     QUERIES,         /* [tiles][size, columns], times the scale */
-    GRADIENTS,       /* of the output, likewise */
+    GRADIENTS,       /* [tiles][size, columns] of the output */
     QUERY_PANELS,    /* [panels of the size][queries, columns], times the scale */
-    GRADIENT_PANELS, /* likewise */
+    GRADIENT_PANELS, /* [panels of the size][queries, columns] of the output */
     KEY_PANELS,      /* of a block of keys, for multiply_columns */
     QUERY_SUMS,      /* [tiles][rows of panels, columns]: the queries' gradients */
     WEIGHTS,         /* [keys, queries] */
-    DIFFERENCES,     /* likewise: gradients of scores */
+    DIFFERENCES,     /* [keys, queries]: gradients of scores */
     KEPT_AGAIN,      /* [keys, columns] of one tile */
     LSE,             /* of each query */
-    MEANS,           /* likewise: the sum of gradient * output */
+    MEANS,           /* of each query: the sum of gradient * output */
     SOME_COLUMNS,    /* [keys, columns], of a panel that is not full; the first ones serve as factors, too */
     N_BACKWARD_PARTS
 };

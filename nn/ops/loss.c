@@ -175,8 +175,8 @@ struct entropy {
     double smoothing;
     double factor;  /* of the gradient */
     double *losses; /* one for each row */
-    char *
-        scratch; /* of each part a row of the logits and one of the result; NULL when they are used in place */
+    /* Of each part a row of the logits and one of the result; NULL when they are used in place. */
+    char *scratch;
     size_t row_bytes;
     size_t n_parts;
 };

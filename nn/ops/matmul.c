@@ -15,7 +15,7 @@
 static bool merge_rows(const struct nn_layout *layout, int64_t *stride_out)
 {
     int64_t stride = 0;
-    int64_t expected = -1; /* of the next dimension outward; -1: whatever it is */
+    int64_t expected = -1; /* of the next dimension outward; -1 if any will do */
     for (int i = layout->n_dims - 2; i >= 0; i--) {
         if (layout->shape[i] == 1) {
             continue;

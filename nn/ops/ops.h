@@ -54,10 +54,10 @@ extern const struct nn_activation nn_log_softmax;
 /* Registers all of them, once. */
 shoal_status nn_register_ops(void);
 
-/* Calls one of ours, registered first if need be. NULL, with the error in the scope. */
+/* Calls one of our ops, which is registered first if need be. Returns NULL if it fails, with the error in the scope. */
 shoal_tensor *nn_call(enum nn_op op, const shoal_value *arguments, size_t n_arguments);
 
-/* The same for an op with several results, of which the first n go to results. */
+/* Calls one of our ops that has several results, of which the first n go to results. */
 shoal_status nn_call_list(enum nn_op op, const shoal_value *arguments, size_t n_arguments,
                           shoal_tensor **results, size_t n);
 
@@ -111,9 +111,9 @@ shoal_status nn_check_same_shape(const shoal_tensor *tensor, const char *name, c
 shoal_status nn_check_vector(const shoal_tensor *tensor, const char *name, int64_t size,
                              const char *size_name);
 
-/* A dimension that may be negative, as one from 0 up; a tensor without dimensions has the dimensions -1 and 0. */
+/* Gives a dimension that may be negative as one from 0 up; a tensor without dimensions has the dimensions -1 and 0. */
 shoal_status nn_check_dim(int64_t dim, const shoal_tensor *tensor, const char *name, int *dim_out);
-/* The same of one that was checked. */
+/* Returns a dimension that was checked as one from 0 up. */
 int nn_dim(int64_t dim, const shoal_tensor *tensor);
 
 /* The product of all dimensions but the last; 1 for one dimension. */

@@ -11,7 +11,7 @@
 
 struct rms {
     double eps;
-    const void *weight; /* NULL: none */
+    const void *weight; /* NULL if there is none */
 };
 
 static shoal_status check_input(const shoal_tensor *input, const shoal_tensor *weight, double eps)

@@ -26,7 +26,7 @@ struct nn_layout {
 
 struct nn_values {
     void *data;    /* contiguous floats or doubles */
-    void *scratch; /* NULL: data is the tensor's own memory */
+    void *scratch; /* NULL if data is the tensor's own memory */
     void *target;  /* of nn_open with scratch: the tensor's memory */
     size_t count;
 };
@@ -44,7 +44,7 @@ shoal_status nn_scratch(shoal_op_call_context *call, size_t count, size_t elemen
 /* What that takes of the workspace. */
 size_t nn_scratch_bytes(size_t count, size_t element_bytes);
 
-/* What nn_load and nn_open of the tensor take of the workspace. NULL: nothing. */
+/* What nn_load and nn_open of the tensor take of the workspace; nothing if it is NULL. */
 size_t nn_values_bytes(const shoal_tensor *tensor);
 
 /* Copies `data`, laid out so, in row-major order into floats or doubles, whichever nn_real(dtype) says. */

@@ -122,7 +122,7 @@ static void release(void *context)
     shoal_nn_optimizer_free(context);
 }
 
-/* `numbers` NULL: the items are found by their tensors. */
+/* If `numbers` is NULL, the items are found by their tensors. */
 static shoal_status collect(const char *call, shoal_nn_optimizer *optimizer, const shoal_items *from,
                             const int64_t *numbers, shoal_items *to)
 {

@@ -16,7 +16,8 @@
 
 /* Arguments -------------------------------------------------------------------------------------------- */
 
-/* A field of options that were filled with zeros and then only partly is 0: a step without betas or eps. */
+/* A field of options that were filled with zeros and then only partly is 0, which would be a step without betas or
+   eps. */
 static shoal_status check_not_zero(const char *call, const char *name, double value, double by_default)
 {
     if (value == 0) {

@@ -18,16 +18,16 @@ enum nn_rule {
 };
 
 struct nn_parameter {
-    shoal_tensor *tensor; /* one reference; NULL: raw memory */
+    shoal_tensor *tensor; /* one reference; NULL for raw memory */
     size_t count;
     shoal_dtype dtype;
-    char *path;    /* of a module's parameter, owned; NULL: made from a list */
-    int64_t group; /* -1: none */
+    char *path;    /* of a module's parameter, owned; NULL if the optimizer was made from a list */
+    int64_t group; /* -1 if it belongs to none */
     int64_t n_updates;
-    shoal_tensor *moments[NN_N_MOMENTS]; /* one reference each; NULL: none yet. Never replaced */
+    shoal_tensor *moments[NN_N_MOMENTS]; /* one reference each; NULL if there is none yet. Never replaced */
 
     /* Of the step that is running. */
-    shoal_nn_shard now;     /* now.gradient NULL: passed over */
+    shoal_nn_shard now;     /* if now.gradient is NULL, the step passes it over */
     void *gradient_scratch; /* a gradient whose strides had to be undone */
     void *moment_data[NN_N_MOMENTS];
 };
@@ -46,7 +46,7 @@ struct shoal_nn_optimizer {
     shoal_nn_adamw_options options; /* SGD: lr only */
     shoal_nn_param_group *groups;   /* patterns are owned */
     size_t n_groups;
-    struct nn_path *paths; /* NULL: made from a list */
+    struct nn_path *paths; /* NULL if it was made from a list */
     size_t n_parameters;
     struct nn_parameter parameters[];
 };
@@ -56,7 +56,7 @@ struct shoal_nn_optimizer {
 /* Of a parameter: a tensor that an optimizer can have. `which` is how a text names it: "3", or its path. */
 shoal_status nn_check_tensor(const char *call, const char *which, const shoal_tensor *tensor);
 shoal_status nn_check_parameter_dtype(const char *call, const char *which, shoal_dtype dtype);
-/* Copies options of the caller's (common/struct_size.h), and checks them. NULL: the defaults. */
+/* Copies options of the caller's (common/struct_size.h), and checks them. NULL means the defaults. */
 shoal_status nn_read_adamw_options(const char *call, const shoal_nn_adamw_options *given,
                                    shoal_nn_adamw_options *options);
 /* That there is such a parameter. */

@@ -119,8 +119,8 @@ static shoal_status copy_moment(const struct nn_parameter *parameter, shoal_tens
 
 /* A moment that is about to get values. */
 struct arrival {
-    shoal_tensor *values; /* a copy, referenced; NULL: zeros */
-    void *to;             /* memory of the moment that there is; NULL: none, it becomes `values` */
+    shoal_tensor *values; /* a copy, referenced; NULL means zeros */
+    void *to;             /* memory of the moment that there is; NULL if there is none: it becomes `values` */
     const void *from;
 };
 

@@ -239,7 +239,7 @@ static shoal_status check_not_replaced(const shoal_nn_optimizer *optimizer, size
                                       n_filled);
 }
 
-/* Parameters first .. first + count - 1; shards NULL: tensors. */
+/* Steps parameters first .. first + count - 1; if `shards` is NULL, they are tensors. */
 static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t count,
                          const shoal_nn_shard *shards)
 {
