@@ -31,7 +31,7 @@ struct replay_row {
                 size_t n_tensors, shoal_tensor **outs);
 };
 
-/* NULL: no such op. */
+/* Returns NULL if there is no such op. */
 const struct replay_row *replay_row_find(const char *op);
 
 /* Rows that rank `from` sends to rank `to` where a variant is uneven. */

@@ -183,7 +183,7 @@ static bool check_parts(const struct part *parts, size_t n_parts, struct replay_
     return true;
 }
 
-/* False: no memory. */
+/* Returns false if memory runs out. */
 static bool keep_parts(const struct part *parts, struct replay_case *self)
 {
     size_t n = self->n_tensors * (size_t)self->n_ranks;
@@ -225,7 +225,7 @@ static bool check_dtypes(const shoal_safetensors *file, const struct part *parts
     return true;
 }
 
-/* The rows that the rank sends to all, when that is not said by the others' inputs; -1: it is. */
+/* The rows that the rank sends to all, when that is not said by the others' inputs; -1 if it is. */
 static int64_t count_uneven_rows(const struct replay_case *self, int rank)
 {
     int64_t n_rows = 0;
@@ -273,7 +273,7 @@ static void check_shapes(const shoal_safetensors *file, struct replay_case *self
 
 /* Cases ------------------------------------------------------------------------------------------------ */
 
-/* False: no memory. Anything else that is wrong is the reason of the case. */
+/* Returns false if memory runs out. Anything else that is wrong is the reason of the case. */
 static bool read_case(const shoal_safetensors *file, const struct part *parts, size_t n_parts,
                       struct replay_case *self)
 {

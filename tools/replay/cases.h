@@ -24,11 +24,11 @@ struct replay_case {
     struct replay_call call;
     size_t n_tensors;                 /* of the list, on each rank, in and out */
     int64_t *ins;                     /* numbers in the file: [rank * n_tensors + i] */
-    int64_t *outs;                    /* likewise */
+    int64_t *outs;                    /* numbers in the file: [rank * n_tensors + i] */
     double worst;                     /* the largest error, as a part of its bound */
     int wrong_rank;                   /* whose reason it is */
     bool is_failed;                   /* a call failed, rather than gave a wrong result */
-    char reason[REPLAY_REASON_BYTES]; /* why it is wrong; "": it is not */
+    char reason[REPLAY_REASON_BYTES]; /* why it is wrong; "" if it is not */
 };
 
 struct replay_cases {
@@ -36,7 +36,7 @@ struct replay_cases {
     size_t n_cases;
 };
 
-/* False: no memory. */
+/* Returns false if memory runs out. */
 bool replay_cases_collect(const shoal_safetensors *file, struct replay_cases *cases_out);
 void replay_cases_free(struct replay_cases *cases);
 

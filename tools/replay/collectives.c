@@ -139,7 +139,7 @@ static bool read_sources(const struct turn *turn, size_t i)
     return true;
 }
 
-/* False: something could not be had, and the scope knows. */
+/* Returns false if something could not be had, with the error in the scope. */
 static bool check_output(const struct turn *turn, size_t i)
 {
     struct replay_case *self = turn->self;
@@ -288,7 +288,7 @@ static int compare_sizes(const void *a, const void *b)
     return order ? order : strcmp(first->name, second->name);
 }
 
-/* Those that can be run, by size. False: no memory. */
+/* Gives those that can be run, by size. Returns false if memory runs out. */
 static bool play_all(const shoal_safetensors *file, const struct replay_cases *cases)
 {
     struct replay_case **sorted = calloc(cases->n_cases + 1, sizeof(*sorted));
@@ -336,7 +336,7 @@ static void report(const struct replay_cases *cases, struct totals *totals)
     }
 }
 
-/* False: the file could not be read, which was said. */
+/* Returns false if the file could not be read, after a message. */
 static bool replay_file(const char *path, struct totals *totals)
 {
     shoal_safetensors *file;

@@ -148,7 +148,7 @@ static enum fusion_verdict check_case(struct fusion_case *self, const json_t *js
 
 /* Files ------------------------------------------------------------------------------------------------ */
 
-/* False: it could not be read. */
+/* Returns false if it could not be read. */
 static bool replay_case(const char *path, size_t index, const json_t *json, const char *disabled,
                         struct totals *totals)
 {
@@ -172,7 +172,7 @@ static bool replay_case(const char *path, size_t index, const json_t *json, cons
     return is_checked;
 }
 
-/* False: the file, or a case of it, could not be read, which was said. */
+/* Returns false if the file, or a case of it, could not be read, after a message. */
 static bool replay_file(const char *path, const char *disabled, struct totals *totals)
 {
     json_error_t error;
@@ -195,7 +195,7 @@ static bool replay_file(const char *path, const char *disabled, struct totals *t
     return is_readable;
 }
 
-/* Names of passes, separated by commas; NULL: no memory, or one is not a pass, which was said. */
+/* Joins names of passes by commas. Returns NULL if memory runs out, or one is not a pass, after a message. */
 static char *join_disabled(char **argv, int n_options)
 {
     size_t bytes = 1;

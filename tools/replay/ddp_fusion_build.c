@@ -50,7 +50,7 @@ struct values {
     shoal_tensor **tensors;
     size_t n_tensors;
     bool is_list;
-    bool is_known; /* false: the file says nothing */
+    bool is_known; /* false if the file says nothing */
 };
 
 static bool read_dtype(const char *name, shoal_dtype *dtype_out)

@@ -32,7 +32,7 @@ struct walk {
     struct numbering *numbering;
     struct fusion_side *side;
     json_t *n_seen;     /* by class */
-    size_t *last_write; /* by memory: identity of the last node that wrote it, plus 1; 0: none */
+    size_t *last_write; /* by memory: identity of the last node that wrote it, plus 1; 0 if there is none */
     size_t n_memories;
 };
 
@@ -81,7 +81,8 @@ static uint32_t flags_of(const shoal_node *node)
     return op && shoal_op_describe(op, &info) == SHOAL_OK ? info.flags : 0;
 }
 
-/* The argument whose memory value `index` of the node may be in: the node and which of its values; NULL: none. */
+/* The argument whose memory value `index` of the node may be in: the node and which of its values; NULL if there is
+   none. */
 static const shoal_node *possible_base(const shoal_node *node, size_t index, size_t *value_out)
 {
     size_t n_args;

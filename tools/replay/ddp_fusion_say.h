@@ -27,7 +27,7 @@ enum fusion_verdict fusion_say(struct fusion_case *self, enum fusion_verdict ver
     __attribute__((format(printf, 3, 4)));
 enum fusion_verdict fusion_no_memory(struct fusion_case *self);
 
-/* Zeroed, and freed with the case; NULL: no memory. */
+/* Zeroed, and freed with the case; NULL if memory runs out. */
 void *fusion_alloc(struct fusion_case *self, size_t count, size_t bytes);
 void fusion_case_free(struct fusion_case *self);
 

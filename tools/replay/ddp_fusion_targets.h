@@ -26,7 +26,7 @@ struct fusion_target {
     const char *params[FUSION_MAX_PARAMS]; /* PyTorch's names, for keyword arguments */
 };
 
-/* NULL: opaque. */
+/* Returns NULL if the target is opaque. */
 const struct fusion_target *fusion_target_find(const char *name);
 
 /* A call: `args` as in the file, absent ones of kind NONE behind `n_args`. */
@@ -34,11 +34,13 @@ struct fusion_call {
     const struct fusion_target *target;
     shoal_arg args[FUSION_MAX_PARAMS];
     size_t n_args;
-    const char *op;    /* set by fusion_target_adapt */
-    const char *group; /* likewise: the file's name of one that must be in the graph's table; NULL: none */
+    const char *op; /* set by fusion_target_adapt */
+    /* Set by fusion_target_adapt, too: the file's name of one that must be in the graph's table; NULL if there is
+       none. */
+    const char *group;
 };
 
-/* Makes the arguments ours. False: this call of the target is opaque. */
+/* Makes the arguments ours. Returns false if this call of the target is opaque. */
 bool fusion_target_adapt(struct fusion_call *call);
 
 /* Whether a target only looks at the result of a wait and moves with it. */

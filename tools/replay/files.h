@@ -18,7 +18,8 @@ int replay_files(const char *program, int argc, char **argv,
 
 void replay_add_totals(struct fsdp_totals *to, const struct fsdp_totals *from);
 
-/* The object in the text, which is the caller's; NULL: the reason is in the checks. The text may be NULL. */
+/* Returns the object in the text, which is the caller's. Returns NULL if it cannot be read, with the reason in the
+   checks. The text may be NULL. */
 json_t *replay_read_case(const char *text, struct fsdp_checks *checks);
 
 #endif

@@ -17,7 +17,7 @@
 #include "fsdp_run.h"
 #include "shoal/safetensors.h"
 
-/* False: no memory. */
+/* Returns false if memory runs out. */
 static bool play(const shoal_safetensors *file, struct fsdp_case *run, struct fsdp_checks *checks)
 {
     struct fsdp_plan plan;
@@ -32,7 +32,7 @@ static bool play(const shoal_safetensors *file, struct fsdp_case *run, struct fs
     return has_memory && !checks->has_no_memory;
 }
 
-/* False: the file could not be read, which was said. */
+/* Returns false if the file could not be read, after a message. */
 static bool replay_file(const char *path, struct fsdp_totals *totals)
 {
     shoal_safetensors *file;

@@ -228,7 +228,7 @@ static bool read_cut_along_1(struct reading *reading)
 
 static const struct option_row {
     const char *key;
-    bool (*read)(struct reading *reading); /* NULL: means nothing here */
+    bool (*read)(struct reading *reading); /* NULL if the option means nothing here */
     bool is_required;
 } option_rows[] = {
     {"world", read_world, true},

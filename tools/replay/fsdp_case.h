@@ -23,7 +23,7 @@
 /* A parameter of the net. */
 struct fsdp_name {
     char text[FSDP_NAME_BYTES];
-    int layer; /* -1: scale */
+    int layer; /* -1 for the parameter "scale" */
     int n_dims;
     int64_t shape[2];
     bool is_frozen;
@@ -38,7 +38,7 @@ enum fsdp_accumulation {
 
 struct fsdp_case {
     int n_ranks;
-    int n_replicas; /* 0: a mesh of one dimension */
+    int n_replicas; /* 0 if the mesh has one dimension */
     int n_shards;
     int64_t *sizes; /* n_layers + 1 */
     int n_layers;
@@ -47,20 +47,20 @@ struct fsdp_case {
     int n_micro;
     double lr;
     bool is_adamw;
-    shoal_dtype param_dtype;  /* 0: none */
-    shoal_dtype reduce_dtype; /* 0: none */
+    shoal_dtype param_dtype;  /* 0 if there is none */
+    shoal_dtype reduce_dtype; /* 0 if there is none */
     shoal_reshard reshard;
     int reshard_ranks;
     bool is_tied;
     enum fsdp_accumulation accumulation;
     bool clips;
     double max_norm;
-    double divide; /* 0: as usual */
+    double divide; /* 0 means as usual */
     struct fsdp_name *names;
     int n_names;
 };
 
-/* False: the run cannot be made; `checks` has why. Either way it is freed. */
+/* Returns false if the run cannot be made; `checks` has why. Either way it is freed. */
 bool fsdp_case_read(const char *text, struct fsdp_case *self, struct fsdp_checks *checks);
 void fsdp_case_free(struct fsdp_case *self);
 

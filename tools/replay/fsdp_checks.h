@@ -27,7 +27,7 @@ struct fsdp_check {
     int64_t element;
     float got;
     float want;
-    char reason[FSDP_REASON_BYTES]; /* why it is wrong; "": by its error alone */
+    char reason[FSDP_REASON_BYTES]; /* why it is wrong; "" if its error alone says so */
 };
 
 struct fsdp_checks {

@@ -34,7 +34,7 @@ struct fsdp_plan {
     bool can_run;    /* all that the run starts from is there */
 };
 
-/* False: no memory. */
+/* Returns false if memory runs out. */
 bool fsdp_plan_make(struct fsdp_plan *self, const struct fsdp_case *run, const shoal_safetensors *file,
                     struct fsdp_checks *checks);
 void fsdp_plan_free(struct fsdp_plan *self);

@@ -98,7 +98,7 @@ static void look(struct looking *looking, const struct gpt2_case *plan)
     }
 }
 
-/* False: the case cannot be run, and `checks` has why. */
+/* Returns false if the case cannot be run, and `checks` has why. */
 static bool prepare(const char *path, const shoal_safetensors *file, struct gpt2_case *plan,
                     struct fsdp_totals *totals)
 {
@@ -147,7 +147,7 @@ static void replay(const char *path, const shoal_safetensors *file, const struct
     fsdp_checks_free(&checks);
 }
 
-/* False: the file could not be read, which was said. */
+/* Returns false if the file could not be read, after a message. */
 static bool replay_file(const char *path, struct fsdp_totals *totals)
 {
     shoal_safetensors *file;

@@ -38,7 +38,7 @@ struct gpt2_case {
     size_t capacity;
 };
 
-/* False: it cannot be run; `checks` has why. Either way it is freed. */
+/* Returns false if it cannot be run; `checks` has why. Either way it is freed. */
 bool gpt2_case_read(const char *text, struct gpt2_case *self, struct fsdp_checks *checks);
 void gpt2_case_free(struct gpt2_case *self);
 

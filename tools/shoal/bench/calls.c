@@ -187,7 +187,7 @@ static const char *transport_name(const struct bench_collective *bench)
     return bench->transport ? bench->transport : *set != '\0' ? set : transport_at(0)->name;
 }
 
-/* NULL: the transport has no choice. */
+/* Returns NULL if the transport has no choice. */
 static const struct algorithm_table *find_table(const struct bench_collective *bench)
 {
     const struct transport *transport;

@@ -10,8 +10,8 @@
 struct bench_collective {
     struct measure_request request;
     shoal_dtype dtype;
-    const char *transport; /* NULL: the library's default */
-    const char *algorithm; /* NULL: what the tables pick */
+    const char *transport; /* NULL means the library's default */
+    const char *algorithm; /* NULL means what the tables pick */
     const char *buffers;   /* "heap", "symmetric" or "window" */
     char key[64];          /* what the ranks agree on */
 };

@@ -21,7 +21,7 @@ struct bench_row {
     const char *kernel;
     shoal_dtype src_dtype;
     shoal_dtype dst_dtype;
-    double least_ratio; /* to memcpy, of the variant in use; 0: none is promised */
+    double least_ratio; /* to memcpy, of the variant in use; 0 if none is promised */
     void (*size)(struct bench_case *one, size_t touched_bytes);
     void (*run)(struct bench_case *one);
 };

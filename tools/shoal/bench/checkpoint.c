@@ -38,8 +38,8 @@ struct report {
 
 struct arguments {
     struct bench_checkpoint bench;
-    const char *parent; /* of the directory; NULL: not said */
-    const char *format; /* NULL: pieces */
+    const char *parent; /* of the directory; NULL if it is not said */
+    const char *format; /* NULL means pieces */
 };
 
 /* By the values of shoal_checkpoint_format. */

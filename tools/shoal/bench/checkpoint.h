@@ -30,7 +30,7 @@ enum bench_checkpoint_time {
     BENCH_CHECKPOINT_LOAD_PLAIN,
     BENCH_CHECKPOINT_START,       /* of a save in the background: until the call returns */
     BENCH_CHECKPOINT_STEP,        /* while nothing is saved: the median of the round, of rank 0 */
-    BENCH_CHECKPOINT_STEP_SAVING, /* likewise, while a save runs */
+    BENCH_CHECKPOINT_STEP_SAVING, /* while a save runs: the median of the round, of rank 0 */
     BENCH_CHECKPOINT_N_TIMES
 };
 
@@ -85,12 +85,13 @@ bool bench_checkpoint_remove(const char *directory);
 
 struct bench_checkpoint_steps;
 
-/* Collective. NULL: failed, and that was said. */
+/* Collective. Returns NULL if it failed, after a message. */
 struct bench_checkpoint_steps *bench_checkpoint_steps_make(const struct bench_checkpoint *bench,
                                                            struct measure_page *page, int rank,
                                                            shoal_group *group);
 void bench_checkpoint_steps_free(struct bench_checkpoint_steps *steps);
-/* Collective: so many of them as long as the save runs, and at least one; NULL: a fixed number. The median, of rank 0. */
+/* Collective. Runs steps as long as the save runs, and at least one; a fixed number if `saving` is NULL. Gives the
+   median, of rank 0. */
 bool bench_checkpoint_steps_run(struct bench_checkpoint_steps *steps, const shoal_checkpoint_saving *saving,
                                 int64_t *median_ns_out, size_t *n_steps_out);
 

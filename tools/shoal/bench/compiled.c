@@ -38,7 +38,7 @@ static const char *const wrapping_names[BENCH_COMPILED_N_WRAPPINGS] = {"compiled
 struct report {
     struct bench_compiled_times times;
     double cpu_us[BENCH_COMPILED_N_KINDS];     /* of a step, summed over ranks */
-    double n_switches[BENCH_COMPILED_N_KINDS]; /* likewise */
+    double n_switches[BENCH_COMPILED_N_KINDS]; /* of a step, summed over ranks */
     double n_allocations;                      /* of a compiled step on one rank */
     size_t peak_bytes[BENCH_COMPILED_PLAIN];   /* eager and compiled, on the host */
     size_t unsharded_bytes[BENCH_COMPILED_PLAIN];
@@ -50,8 +50,8 @@ struct report {
 
 struct arguments {
     struct bench_compiled bench;
-    struct bench_fsdp_work asked; /* 0: not */
-    const char *wrapping;         /* NULL: each */
+    struct bench_fsdp_work asked; /* numbers are 0 if they were not asked for */
+    const char *wrapping;         /* NULL means each */
 };
 
 static const char *wrapping_at(size_t index)

@@ -67,7 +67,7 @@ struct bench_compiled {
 /* A network, and how its steps are made (bench/compiled_net.c). */
 struct bench_compiled_net {
     shoal_module *root;
-    shoal_compiled *compiled; /* NULL: eager steps */
+    shoal_compiled *compiled; /* NULL for eager steps */
 };
 
 /* In an open scope. Weights depend on the work alone. What was made has to be freed also on failure. */
@@ -97,7 +97,7 @@ struct bench_compiled_times {
     double exposed_high;
 };
 
-/* False: no memory, and that was said. */
+/* Returns false if memory runs out, after a message. */
 bool bench_compiled_sum_up(const struct bench_compiled *bench, struct measure_page *page,
                            struct bench_compiled_times *times);
 
@@ -105,7 +105,8 @@ bool bench_compiled_sum_up(const struct bench_compiled *bench, struct measure_pa
 bool bench_compiled_run_steps(const void *bench, struct measure_page *page, int rank);
 bool bench_compiled_run_memory(const void *bench, struct measure_page *page, int rank);
 
-/* Opens the world, loads the BLAS and opens a scope, in which `run` runs. False: it failed, and all ranks know. */
+/* Opens the world, loads the BLAS and opens a scope, in which `run` runs. Returns false if it failed; all ranks know
+   that. */
 bool bench_compiled_run_rank(const struct bench_compiled *bench, struct measure_page *page, int rank,
                              bool (*run)(void *context, shoal_world *world), void *context);
 

@@ -38,7 +38,7 @@ enum parameter {
     N_PARAMETERS
 };
 
-/* Sizes in widths; columns 0: one dimension. */
+/* Sizes are in widths. If `columns` is 0, there is one dimension. */
 static const struct parameter_row {
     const char *name;
     int64_t rows;

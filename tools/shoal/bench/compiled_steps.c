@@ -28,7 +28,7 @@ struct rounds {
     struct bench_compiled_net nets[BENCH_COMPILED_N_KINDS];
     shoal_tensor *losses[BENCH_COMPILED_N_KINDS];
     shoal_tensor *inputs[2];
-    uint64_t addresses; /* a hash of them; 0: not yet known */
+    uint64_t addresses; /* a hash of them; 0 if it is not yet known */
     uint64_t n_wrong;
 };
 

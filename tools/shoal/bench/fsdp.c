@@ -50,9 +50,9 @@ size_t bench_fsdp_count_params(const struct bench_fsdp_work *work)
 
 struct arguments {
     struct bench_fsdp bench;
-    struct bench_fsdp_work asked; /* 0: not */
+    struct bench_fsdp_work asked; /* numbers are 0 if they were not asked for */
     bool is_threads;
-    const char *sharded; /* NULL: parameters */
+    const char *sharded; /* NULL means parameters */
 };
 
 /* By the values of shoal_sharded. */

@@ -28,7 +28,7 @@ enum {
 struct bench_fsdp_work {
     int n_units;
     int width;
-    int n_last; /* rows of a matrix in a unit of its own at the end; 0: none */
+    int n_last; /* rows of a matrix in a unit of its own at the end; 0 if there is none */
     int n_tokens;
     int n_blas_threads;
     shoal_sharded sharded;
@@ -47,8 +47,8 @@ struct bench_fsdp_found {
     struct {
         struct bench_fsdp_segment windows[BENCH_FSDP_MAX_SEGMENTS];
         size_t n_windows;
-        int64_t
-            lanes_ns; /* of all steps with communication, warm-up left out; of all ranks, where they are threads */
+        /* Of all steps with communication, warm-up left out; of all ranks, where they are threads. */
+        int64_t lanes_ns;
     } ranks[MEASURE_MAX_RANKS];
 };
 
@@ -72,8 +72,8 @@ enum {
     BENCH_FSDP_HOST_UNITS = 16
 };
 
-/* Shared memory of the library whose name begins so ("window/"; "": all) that this process has, each once, from /proc/self; how
-   many, at most `capacity`. */
+/* Shared memory of the library whose name begins so ("window/"; "" means all) that this process has, each once, from
+   /proc/self; how many, at most `capacity`. */
 size_t bench_fsdp_find_segments(const char *name, struct bench_fsdp_segment *segments_out, size_t capacity);
 
 /* Processor time of the lanes' threads of this process so far; 0 where the kernel does not count it. */

@@ -37,7 +37,7 @@ struct matrix {
     size_t n_out;
     size_t n_in;
     float *weights;  /* whole, of this rank's own */
-    float *gradient; /* likewise */
+    float *gradient; /* of the whole weights, of this rank's own */
 };
 
 struct network {

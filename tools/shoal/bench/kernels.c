@@ -32,8 +32,8 @@ static const double op_overhead_limit_ns = 300;
 
 struct request {
     bool is_json;
-    const char *variant; /* NULL: all */
-    const char *kernel;  /* NULL: all */
+    const char *variant; /* NULL means all */
+    const char *kernel;  /* NULL means all */
     size_t sizes_bytes[MAX_SIZES];
     size_t n_sizes;
 };

@@ -22,8 +22,8 @@ enum {
 
 struct request {
     bool is_json;
-    const char *kind; /* NULL: all */
-    const char *name; /* likewise */
+    const char *kind; /* NULL means all */
+    const char *name; /* NULL means all */
     const char *dtype;
     int n_threads;
     int n_rounds;

@@ -26,12 +26,13 @@ struct nn_state {
 struct nn_case {
     const char *kind;
     const char *name;
-    int64_t in;                           /* of layers; heads of attention; elements of a row */
-    int64_t out;                          /* of layers */
-    bool (*make)(struct nn_state *state); /* inputs; false: the error is in the scope */
+    int64_t in;  /* of layers; heads of attention; elements of a row */
+    int64_t out; /* of layers */
+    /* Makes inputs; returns false if that fails, with the error in the scope. */
+    bool (*make)(struct nn_state *state);
     shoal_tensor *(*forward)(const struct nn_state *state);
     bool has_backward;
-    double bar; /* the ratio that is promised; 0: none */
+    double bar; /* the ratio that is promised; 0 if there is none */
 };
 
 extern const struct nn_case bench_nn_cases[];
@@ -43,7 +44,7 @@ void bench_nn_state_fini(struct nn_state *state);
 
 /* What a pass is worth: operations of products, or bytes read and written. */
 double bench_nn_work(const struct nn_state *state, bool is_backward);
-/* Runs the reference once; *work_out is what it is worth. False: the error is in the scope. */
+/* Runs the reference once; *work_out is what it is worth. Returns false if it fails, with the error in the scope. */
 bool bench_nn_reference(const struct nn_state *state, bool is_backward, double *work_out);
 
 /* "1024x768x2304" */

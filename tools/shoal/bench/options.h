@@ -25,9 +25,9 @@ struct bench_option {
     enum bench_option_kind kind;
     size_t at;                            /* of the value in the arguments */
     int64_t least;                        /* of numbers */
-    int64_t most;                         /* likewise */
+    int64_t most;                         /* of numbers */
     const char *(*name_at)(size_t index); /* of names; NULL past the last */
-    size_t max_values;  /* 0: the last one counts. Otherwise `at` is an array of so many, ... */
+    size_t max_values;  /* if 0, the last one counts. Otherwise `at` is an array of so many, ... */
     size_t n_values_at; /* ... and here is a size_t that says how many were given */
     const char *help;
 };

@@ -31,17 +31,17 @@ enum {
 
 struct request {
     bool is_json;
-    const char *name; /* NULL: all */
+    const char *name; /* NULL means all */
     size_t sizes[MAX_SIZES];
     size_t n_sizes;
-    size_t n_rounds; /* 0: by size */
+    size_t n_rounds; /* 0 if it depends on the size */
 };
 
 struct result {
     size_t n_nodes;
     size_t n_rounds;
     double ms;     /* the median */
-    double cpu_ms; /* likewise, of the time that the processor had for it */
+    double cpu_ms; /* the median of the processor's time */
     size_t wrong;
 };
 
@@ -132,7 +132,7 @@ static void print_header(void)
            "ns_per_node", "ratio", "wrong", "rounds");
 }
 
-/* `before_ms` is that of a tenth of the nodes; 0: not measured. */
+/* `before_ms` is that of a tenth of the nodes; 0 if it was not measured. */
 static void print_row(const struct request *request, const struct bench_passes_case *one,
                       const struct result *result, double before_ms)
 {

@@ -13,7 +13,7 @@ struct bench_passes_model; /* bench/passes_capture.c */
 /* One round. The graph, and the text if the case reads one, are made before the clock starts. */
 struct bench_passes_round {
     shoal_graph *graph;               /* of a parser or a capture: what it gave */
-    struct bench_passes_model *model; /* that is captured; NULL: none */
+    struct bench_passes_model *model; /* that is captured; NULL if there is none */
     char *text;
     size_t text_bytes;
     size_t n_nodes;       /* before */

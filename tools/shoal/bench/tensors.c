@@ -143,7 +143,7 @@ static const char *dtype_at(size_t index)
     return dtype ? dtype->name : NULL;
 }
 
-/* What is read of them goes into the benchmark; false: everything was said. */
+/* Puts the options into the benchmark. Returns false if there is nothing left to do, after a message. */
 static bool read_options(struct bench_tensors *bench, int argc, char **argv, int *exit_status_out)
 {
     const struct bench_tensors_kind *kind = bench->kind;
@@ -189,7 +189,7 @@ static int choose_rounds(size_t bytes)
     return efforts[i].n_rounds;
 }
 
-/* False: everything was said. */
+/* Returns false if there is nothing left to do, after a message. */
 static bool choose(struct bench_tensors *bench, int argc, char **argv, int *exit_status_out)
 {
     if (!read_options(bench, argc, argv, exit_status_out)) {

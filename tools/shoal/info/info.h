@@ -12,8 +12,8 @@ int info_json(int argc, char **argv);
 /* A transport that is built in, or a module. */
 struct info_transport {
     const char *name;
-    const char *path;  /* the module's; NULL: built in */
-    const char *error; /* why the module cannot be used; NULL: it can */
+    const char *path;  /* the module's; NULL if it is built in */
+    const char *error; /* why the module cannot be used; NULL if it can */
     const char *doc;   /* the last two only without an error */
     unsigned interface;
 };

@@ -27,14 +27,14 @@ struct opt_plan {
     double bucket_size_mb;
     double comm_bucket_mb;
     const char *dot_prefix;
-    const char *dot_path; /* NULL: standard output */
+    const char *dot_path; /* NULL means standard output */
     bool is_dot;
     bool has_stats;
     bool is_list;
     bool is_lowered;
     bool is_run;
-    int n_ranks;        /* that run; 0: as many as groups of the graph need */
-    uint64_t max_bytes; /* of memory that they take together; 0: half of what is free */
+    int n_ranks;        /* that run; 0 means as many as groups of the graph need */
+    uint64_t max_bytes; /* of memory that they take together; 0 means half of what is free */
     shoal_compile_options lowering;
 };
 
@@ -63,24 +63,25 @@ struct opt_ranks {
     int n_ranks;
     const struct opt_text *before; /* graphs */
     const struct opt_text *after;
-    const shoal_compile_options *lowering; /* NULL: the second is run as a graph, too */
-    uint64_t max_bytes;                    /* 0: half of what is free */
+    const shoal_compile_options *lowering; /* NULL if the second is run as a graph, too */
+    uint64_t max_bytes;                    /* 0 means half of what is free */
     size_t n_outputs;                      /* is set */
 };
 
 /* As many as the groups of the graph need, at least one. */
 int opt_ranks_count(const shoal_graph *graph);
-/* Runs both graphs, on ranks that are threads, with the same random inputs: outputs, and inputs that were written, are compared bit
-   by bit. A difference is SHOAL_ERR_MISMATCH. `after` and the plan (NULL: none) are those of rank 0, for what memory they need. */
+/* Runs both graphs, on ranks that are threads, with the same random inputs: outputs, and inputs that were written, are
+   compared bit by bit. A difference is SHOAL_ERR_MISMATCH. `after` and the plan (which may be NULL) are those of rank
+   0, for what memory they need. */
 shoal_status opt_ranks_run(struct opt_ranks *ranks, const shoal_graph *after, const shoal_plan *plan);
 
 /* What is about to run. */
 struct opt_memory {
     const shoal_graph *before;
     const shoal_graph *after;
-    const shoal_plan *plan; /* NULL: the second is run as a graph, too */
+    const shoal_plan *plan; /* NULL if the second is run as a graph, too */
     int n_ranks;
-    uint64_t limit; /* 0: half of what is free */
+    uint64_t limit; /* 0 means half of what is free */
 };
 
 /* SHOAL_ERR_NO_MEMORY, with sizes and the largest values: the ranks would take more memory than the limit. */
@@ -104,7 +105,7 @@ struct opt_stats {
     shoal_plan_stats plan;
 };
 
-/* With options for lowering, of the plan too; NULL: not. */
+/* Counts communication in the graph, and, unless `lowering` is NULL, in the plan that it gives. */
 shoal_status opt_stats_count(const shoal_graph *graph, const shoal_compile_options *lowering,
                              struct opt_stats *stats);
 void opt_stats_print(const struct opt_stats *stats, const char *when, FILE *out);

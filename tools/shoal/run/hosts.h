@@ -28,8 +28,8 @@ struct run_hosts {
     int n_ranks;
 };
 
-/* Reads the file and gives each host its ranks. n_ranks 0: as many as there are slots. False, after a message that
-   names the line. */
+/* Reads the file and gives each host its ranks. If n_ranks is 0, there are as many as there are slots. Returns false if
+   it fails, after a message that names the line. */
 bool run_hosts_read(const char *path, int n_ranks, struct run_hosts *hosts_out);
 void run_hosts_free(struct run_hosts *hosts);
 

@@ -12,7 +12,7 @@
 
 struct run_input {
     int rank_fd; /* for rank 0 */
-    int pipe_fd; /* what is typed is written here; -1: not a terminal, or closed */
+    int pipe_fd; /* what is typed is written here; -1 if it is not a terminal, or closed */
     size_t begin, end;
     char bytes[4096];
 };
@@ -23,7 +23,8 @@ bool run_input_open(struct run_input *input);
 void run_input_started(struct run_input *input);
 void run_input_close(struct run_input *input);
 
-/* What to wait for. False: nothing, but look again after a while: the terminal belongs to others. */
+/* Gives what to wait for. Returns false if there is nothing: look again after a while, the terminal belongs to
+   others. */
 bool run_input_poll(const struct run_input *input, struct pollfd *poll_out);
 /* Moves what can be moved without waiting. */
 void run_input_move(struct run_input *input);

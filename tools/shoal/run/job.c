@@ -55,7 +55,7 @@ struct run {
     int n_lost;           /* ranks of agents that ended before them */
     bool *is_reported;    /* by rank; of agents */
     int64_t tell_at_ns;   /* DEADLINE_NEVER while nothing calls for it */
-    int64_t kill_at_ns;   /* likewise */
+    int64_t kill_at_ns;   /* DEADLINE_NEVER while nothing calls for it */
     int exit_code;
     struct pollfd polls[MAX_POLLS];
 };

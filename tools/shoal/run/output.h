@@ -29,12 +29,13 @@ struct run_sink {
 };
 
 struct run_stream {
-    int fd;                 /* read end of the rank's pipe; -1: closed */
+    int fd;                 /* read end of the rank's pipe; -1 if it is closed */
     char label[16];         /* "[3] ", or nothing */
     bool is_raw;            /* bytes pass as they come: there is nobody to mix with */
     struct run_buffer line; /* begun, and not ended yet */
     struct run_sink *sink;
-    /* Sees each line before it goes out, its end included, and says how many bytes of it do. NULL: all go out. */
+    /* Sees each line before it goes out, its end included, and says how many bytes of it do. If it is NULL, all go
+       out. */
     size_t (*take)(void *context, const char *line, size_t n_bytes);
     void *take_context;
 };

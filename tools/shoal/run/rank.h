@@ -31,7 +31,7 @@ struct run_rank {
     pid_t pid;
     bool has_ended;
     int exit_code;    /* 128 + signal for one that was killed */
-    int death_signal; /* 0: none */
+    int death_signal; /* 0 if there is none */
     int control_fd;   /* of an agent that has a control pipe, where it is written; otherwise -1 */
     int n_reported;   /* of an agent: how many of its ranks have ended */
     bool was_judged;  /* an agent: its end was looked at */
@@ -44,8 +44,8 @@ struct run_agent {
     char *name;     /* for messages: "the agent of b (ssh)" */
     char **program; /* and its arguments, ended by NULL */
     int n_ranks;    /* that it starts */
-    const char *
-        input; /* what its standard input begins with; bytes behind it are signals. NULL: it has the launcher's */
+    /* What its standard input begins with; bytes behind it are signals. NULL if it has the launcher's. */
+    const char *input;
     size_t input_bytes;
 };
 
@@ -61,11 +61,13 @@ struct run_plan {
     int input_fd;            /* standard input of rank 0; the others have none */
     struct run_watchdog watchdog;
     /* Ranks of several hosts: */
-    const struct run_agent *agents; /* n_ranks children of the launcher are these; NULL: they are the ranks */
-    int n_ranks_all;                /* of the job; 0: n_ranks */
-    bool is_patient;                /* when a rank fails, the others have the grace to end by themselves */
-    /* The same for a worker, on the ranks' own host: */
-    const char *host;     /* reports go to the launcher, and nothing is said here; NULL: no worker */
+    /* n_ranks children of the launcher are these; NULL if they are the ranks. */
+    const struct run_agent *agents;
+    int n_ranks_all; /* of the job; 0 means n_ranks */
+    bool is_patient; /* when a rank fails, the others have the grace to end by themselves */
+    /* Of a worker, on the ranks' own host: */
+    /* Reports go to the launcher, and nothing is said here; NULL if this is no worker. */
+    const char *host;
     int first_rank;       /* of those of this host */
     bool has_control;     /* standard input carries signals, one byte each; its end ends the ranks */
     bool is_rank_foreign; /* another launcher has told the rank its place */

@@ -20,10 +20,10 @@ enum {
 };
 
 struct run_remote {
-    const char *hosts_path; /* NULL: this machine alone */
-    const char *launcher;   /* "ssh", "mpirun"; NULL: what is there */
-    const char *mpirun;     /* command and options; NULL: mpirun */
-    const char *address;    /* HOST or HOST:PORT where rank 0 listens; NULL: the first host */
+    const char *hosts_path; /* NULL means this machine alone */
+    const char *launcher;   /* "ssh", "mpirun"; NULL means what is there */
+    const char *mpirun;     /* command and options; NULL means mpirun */
+    const char *address;    /* HOST or HOST:PORT where rank 0 listens; NULL means the first host */
     /* NAME: passed on to the ranks besides SHOAL_*; NAME=VALUE */
     const char *variables[RUN_MAX_VARIABLES];
     int n_variables;
@@ -31,7 +31,7 @@ struct run_remote {
     struct run_hosts hosts;
 };
 
-/* The plan: command, has_labels, grace_s, program, and n_ranks (0: all slots). Returns the exit code. */
+/* The plan: command, has_labels, grace_s, program, and n_ranks (0 means all slots). Returns the exit code. */
 int run_remote(struct run_remote *remote, const struct run_plan *plan);
 
 /* One of run_remote each, when the hosts are known. */

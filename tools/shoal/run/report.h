@@ -17,7 +17,7 @@ enum {
 struct run_report {
     int rank;
     int exit_code;    /* 128 + signal for one that was killed */
-    int death_signal; /* 0: none */
+    int death_signal; /* 0 if there is none */
     char host[RUN_HOST_BYTES];
 };
 

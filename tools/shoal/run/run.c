@@ -181,7 +181,7 @@ static bool is_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* The first option that is only for several hosts; NULL: there is none. */
+/* The first option that is only for several hosts; NULL if there is none. */
 static const char *find_hosts_option(char **argv, int n_words)
 {
     for (int i = 1; i < n_words; i++) {

@@ -80,7 +80,7 @@ static bool is_time(const json_t *value)
     return json_is_number(value) && time >= -LARGEST_TIME && time <= LARGEST_TIME;
 }
 
-/* The rank and the track of an event. False: they are none. */
+/* The rank and the track of an event. Returns false if they are none. */
 static bool read_place(const json_t *event, int *rank_out, int64_t *track_out)
 {
     const json_t *rank = json_object_get(event, "pid");
@@ -388,7 +388,7 @@ static bool put_in_order(struct trace *trace)
 
 /* The file ----------------------------------------------------------------------------------------------- */
 
-/* Behind the last line that is a whole event; 0: there is none. */
+/* Behind the last line that is a whole event; 0 if there is none. */
 static size_t find_last_line(const char *text, size_t length)
 {
     for (size_t i = length; i >= 3; i--) {

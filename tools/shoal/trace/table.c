@@ -225,7 +225,7 @@ static int compare_sums(const void *x, const void *y)
     return a > b ? -1 : a < b ? 1 : compare_names(x, y);
 }
 
-/* The step of a rank in which an instant is; NULL: none. */
+/* The step of a rank in which an instant is; NULL if there is none. */
 static const struct trace_step *find_step(const struct trace *trace, int rank, double instant,
                                           const int64_t *only)
 {

@@ -69,7 +69,7 @@ struct trace {
     size_t n_ranks;
     int *writers; /* ranks that wrote to the file, whether or not they have spans */
     size_t n_writers;
-    int64_t n_world_ranks; /* that there should be; 0: the file does not say */
+    int64_t n_world_ranks; /* that there should be; 0 if the file does not say */
     uint64_t n_dropped;
     uint64_t n_damaged; /* events that make no sense, and were left out */
     bool is_cut;        /* the file has no end */

@@ -45,7 +45,7 @@ static void find_place(const struct train_job *job, struct place *place)
     }
 }
 
-/* False: ranks of this machine do not all have the same processors, or this one does not know its own. */
+/* Returns false if ranks of this machine do not all have the same processors, or this one does not know its own. */
 static bool choose_share(const struct train_job *job, const struct place *places, struct cores_set *share)
 {
     const struct place *mine = &places[job->rank];

@@ -13,8 +13,8 @@
 #include <stddef.h>
 
 struct train_data {
-    int fd;             /* of a file; -1: the tokens are in `text` */
-    char *text;         /* NULL: in a file */
+    int fd;             /* of a file; -1 if the tokens are in `text` */
+    char *text;         /* NULL if the tokens are in a file */
     size_t token_bytes; /* 1, or 2: u16 */
     size_t n_tokens;
     int64_t vocabulary;

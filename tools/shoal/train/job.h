@@ -46,7 +46,7 @@ enum train_input {
 /* Whole gradients in one process; NULL where parts need no sums. */
 struct train_sums {
     float **inner;            /* of the parts of a replica */
-    float **outer;            /* of replicas; NULL: there is one */
+    float **outer;            /* of replicas; NULL if there is one */
     shoal_tensor **gradients; /* over the memory of the last sum */
 };
 
@@ -62,27 +62,27 @@ struct train_job {
     shoal_group *group; /* of all ranks */
     int rank;
     int n_ranks;
-    int n_bound; /* processors that this rank keeps to; 0: all */
+    int n_bound; /* processors that this rank keeps to; 0 means all */
     /* The model: */
     shoal_module *module;
     shoal_mesh *mesh;          /* of hsdp */
-    shoal_fsdp *fsdp;          /* NULL: not sharded */
+    shoal_fsdp *fsdp;          /* NULL if the model is not sharded */
     size_t n_params;           /* elements of all parameters, whole */
     shoal_tensor **parameters; /* those of this process, shards or whole */
     size_t n_parameters;
     shoal_nn_optimizer *optimizer;
     shoal_nn_schedule schedule; /* its step is the next one of the run */
-    shoal_compiled *compiled;   /* NULL: steps run as they are */
+    shoal_compiled *compiled;   /* NULL if steps are not compiled */
     shoal_tensor **inputs;      /* n_inputs for each of n_sets backward passes */
     size_t n_inputs;
     size_t n_sets;         /* 1, or n_micro: a compiled step has all backward passes of a part in one */
     shoal_tensor **losses; /* room for those of n_sets */
     struct train_sums sums;
-    shoal_items *items; /* of checkpoints; NULL: none */
+    shoal_items *items; /* of checkpoints; NULL if there is none */
     shoal_checkpoint_saving *saving;
-    bool
-        is_agreed; /* the call that failed has failed on all ranks with the same reason: one of them says it */
-    int speaker;   /* who says it */
+    /* The call that failed has failed on all ranks with the same reason: one of them says it. */
+    bool is_agreed;
+    int speaker; /* who says it */
     struct train_saved {
         int64_t seed;
         int64_t n_layers;

@@ -48,7 +48,7 @@ static int compare_names(const void *left, const void *right)
     return strcmp((*a)->name, (*b)->name);
 }
 
-/* NULL: there is none. */
+/* Returns NULL if there is none. */
 static const struct index_tensor *find_tensor(const struct weights *weights, const char *prefix,
                                               const char *name)
 {
@@ -145,7 +145,7 @@ static shoal_status open_weights(const char *directory, struct weights *weights)
 
 /* The model -------------------------------------------------------------------------------------------- */
 
-/* Shape of a tensor of two dimensions; false: there is none. */
+/* Gives the shape of a tensor of two dimensions. Returns false if there is none. */
 static bool find_shape(const struct weights *weights, const char *prefix, const char *name,
                        int64_t *shape_out)
 {
@@ -184,7 +184,7 @@ static bool read_shape(struct train_job *job, const struct weights *weights, con
     return job->gpt.n_layers > 0;
 }
 
-/* What config.json says, beside the weights; 0: nothing. */
+/* Gives what config.json, beside the weights, says; 0 if it says nothing. */
 static shoal_status read_config(const char *directory, int64_t *n_heads_out)
 {
     char path[PATH_MAX];

@@ -34,11 +34,11 @@ struct option_row {
     const char *value; /* what the usage calls it */
     enum option_kind kind;
     size_t at;            /* in the options */
-    const char *standard; /* the default, as on a command line; NULL: zeros */
+    const char *standard; /* the default, as on a command line; NULL means zeros */
     double least;         /* of numbers */
     double most;
     const char *choices; /* separated by '|' */
-    const char *help;    /* NULL: not shown */
+    const char *help;    /* NULL if it is not shown */
 };
 
 #define AT(member) offsetof(struct train_options, member)
@@ -285,7 +285,7 @@ static int read_option(int argc, char **argv, struct train_options *options)
     return 0;
 }
 
-/* What is wrong whatever the number of ranks is; NULL: nothing. */
+/* Returns what is wrong whatever the number of ranks is; NULL if nothing is. */
 static const char *find_contradiction(const struct train_options *options)
 {
     const struct {

@@ -38,10 +38,10 @@ struct train_parts {
 };
 
 struct train_options {
-    const char *data;   /* NULL: the source of this program */
-    const char *tokens; /* NULL: none */
-    int64_t vocabulary; /* of tokens; 0: found in the file */
-    int64_t n_ranks;    /* 0: those that the launcher started, or one */
+    const char *data;   /* NULL means the source of this program */
+    const char *tokens; /* NULL if there is none */
+    int64_t vocabulary; /* of tokens; 0 if it is to be found in the file */
+    int64_t n_ranks;    /* 0 means those that the launcher started, or one */
     int64_t mode;       /* enum train_mode */
     int64_t n_replicas;
     bool has_heads; /* it was given */
@@ -61,7 +61,7 @@ struct train_options {
     int64_t seed;
     int64_t n_threads;
     int64_t binds;         /* enum train_binding */
-    const char *transport; /* NULL: as SHOAL_TRANSPORT says */
+    const char *transport; /* NULL means what SHOAL_TRANSPORT says */
     const char *checkpoint;
     int64_t every;
     bool resumes;
@@ -70,9 +70,9 @@ struct train_options {
     int64_t n_sample;
     const char *trace;
     bool verifies;
-    int64_t n_verify; /* steps; 0: all */
+    int64_t n_verify; /* steps; 0 means all */
     bool has_json;
-    int64_t live_columns; /* 0: no live line */
+    int64_t live_columns; /* 0 means no live line */
 };
 
 /*
@@ -81,7 +81,8 @@ struct train_options {
  */
 bool train_options_read(int argc, char **argv, struct train_options *options, int *exit_status_out);
 
-/* Once the number of ranks is known: sets the mode and n_ranks, and checks what depends on them. False: it was said. */
+/* Once the number of ranks is known: sets the mode and n_ranks, and checks what depends on them. Returns false if
+   something is wrong, after a message. */
 bool train_options_settle(struct train_options *options, int n_ranks);
 
 enum {

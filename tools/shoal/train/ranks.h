@@ -11,7 +11,7 @@
  */
 int train_ranks_start(int n_ranks, bool writes_trace, int argc, char **argv);
 
-/* Columns of the terminal that standard output is; 0: it is none. */
+/* Columns of the terminal that standard output is; 0 if it is none. */
 int train_ranks_columns(void);
 
 #endif

@@ -104,7 +104,7 @@ bool train_report_is_due(const struct train_report *report, int64_t step)
     return report->columns > 0 ? clock_now_ns() - report->last_ns >= LIVE_NS : step % apart == 0;
 }
 
-/* Of gathers and reductions since the last line; less than 0: there were none. */
+/* Returns the hidden part of gathers and reductions since the last line; less than 0 if there were none. */
 static double find_hidden(const struct train_report *report, int64_t waited_ns)
 {
     if (report->job->n_ranks == 1 || report->job->mode == TRAIN_NONE) {

@@ -15,7 +15,7 @@ struct train_result {
     double exposed_ms;
     double tokens_per_s;      /* of all ranks */
     double peak_rss_mb;       /* of the rank that has most */
-    double hidden;            /* of communication, 0 to 1; less than 0: there was none */
+    double hidden;            /* of communication, 0 to 1; less than 0 if there was none */
     uint64_t unsharded_bytes; /* of whole parameters on this host, at most */
     bool is_unsharded_shared; /* by the ranks of this host; otherwise each has a copy */
     uint64_t digest;
@@ -33,7 +33,7 @@ struct train_report {
     const struct train_job *job;
     bool is_shown;      /* lines are wanted here */
     bool has_live_line; /* to be written over */
-    int64_t columns;    /* of a live line; 0: plain lines */
+    int64_t columns;    /* of a live line; 0 means plain lines */
     int64_t first_step;
     int64_t begin_ns;
     int64_t last_ns; /* of the last line */
@@ -50,7 +50,8 @@ void train_report_step(struct train_report *report, int64_t step, const struct t
                        int64_t waited_ns);
 void train_report_end(const struct train_report *report, const struct train_result *result);
 void train_report_json(const struct train_job *job, const struct train_result *result);
-/* Resident memory of this process in MB, of which shared pages count for their part; 0: not known. */
+/* Returns the resident memory of this process in MB, of which shared pages count for their part; 0 if it is not
+   known. */
 double train_report_memory_mb(void);
 
 #endif

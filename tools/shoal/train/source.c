@@ -139,7 +139,7 @@ static shoal_status read_place(struct source *source, const struct place *place,
     return SHOAL_OK;
 }
 
-/* The first place, from the program up; NULL: none. `root` is cut to its folder. */
+/* The first place, from the program up; NULL if there is none. `root` is cut to its folder. */
 static const struct place *find_place(char *root)
 {
     char path[PATH_MAX];

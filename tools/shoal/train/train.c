@@ -31,7 +31,7 @@ struct course {
     struct train_report report;
     struct train_result result;
     shoal_module *whole;                  /* on rank 0, if a sample is wanted */
-    char trace_failure[ERROR_TEXT_BYTES]; /* on all ranks: why the trace was not written; "": it was */
+    char trace_failure[ERROR_TEXT_BYTES]; /* on all ranks: why the trace was not written; "" if it was */
 };
 
 static int say_failure(int rank, int n_ranks)

@@ -13,7 +13,7 @@
 
 struct gathering {
     struct train_job *job;
-    shoal_module *whole; /* NULL: only the digest is wanted */
+    shoal_module *whole; /* NULL if only the digest is wanted */
     bool is_root;
     uint64_t digest;
     float *buffer; /* on the root */
