@@ -31,7 +31,8 @@ struct card {
     /* Stands for both: what a rank believes of its host, until it has met another one there. */
     uint64_t claim;
     uint64_t host; /* ranks with one number can share memory; a claim too, until the meeting has ended */
-    uint64_t pretended; /* stands for SHOAL_PRETEND_HOSTS, which is the same on all ranks; 0 if it is not set */
+    uint64_t
+        pretended; /* stands for SHOAL_PRETEND_HOSTS, which is the same on all ranks; 0 if it is not set */
     char boot_id[40];
     struct address address; /* of its server on the network; unknown: it is reached on its host only */
     int32_t leader; /* after the meeting: the first rank of its host, which made the page of the host */
