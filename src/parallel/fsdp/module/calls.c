@@ -64,6 +64,9 @@ static shoal_status end_backward(void *context)
     shoal_status status = fsdp_context_check(root->context); /* a hook may have closed the world */
     status = status == SHOAL_OK ? fsdp_end_backward(root->context) : status;
     show_shards(root);
+    if (root->capture) {
+        fsdp_capture_forget_gradient(root->capture);
+    }
     TRY(status);
     root->calls.is_end_awaited = false; /* after a failure it stays true until a reset */
     return SHOAL_OK;

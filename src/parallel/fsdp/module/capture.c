@@ -92,14 +92,19 @@ static void put_back_places(const struct fsdp_captured *unit)
     }
 }
 
+void fsdp_capture_forget_gradient(struct fsdp_capture *capture)
+{
+    shoal_tensor_unref(capture->begun);
+    capture->begun = NULL;
+}
+
 static void free_capture(struct fsdp_capture *capture)
 {
     for (size_t i = 0; i < capture->n_units; i++) {
         free_unit(&capture->units[i]);
     }
     fsdp_steps_free(capture->root->context, &capture->steps);
-    shoal_tensor_unref(capture->begun);
-    capture->begun = NULL;
+    fsdp_capture_forget_gradient(capture);
     capture->is_over = true;
     let_go(capture);
 }

@@ -17,6 +17,8 @@ shoal_status fsdp_capture_prepare(struct fsdp_wrapper *wrapper, struct op_tracer
                                   const shoal_forward_call *call);
 /* A forward pass begins: gives up units whose shards were written since they were gathered. */
 void fsdp_capture_refresh(const struct fsdp_capture *capture);
+/* A backward pass is over: the gathers of the next one come after gradients of its own. */
+void fsdp_capture_forget_gradient(struct fsdp_capture *capture);
 
 /* Call before the unit's backward pass is begun with that gradient. SHOAL_ERR_STATE once the capture is over. */
 shoal_status fsdp_captured_reach(struct fsdp_captured *unit, shoal_tensor *gradient);
