@@ -6,6 +6,8 @@
 #include "fixtures/sharded_model.h"
 #include "graph/ir/graph.h"
 
+static const struct setting plain = {.name = "as it is"};
+
 /* Passes ------------------------------------------------------------------------------------------------- */
 
 /* What the gathers of backward passes come after: the second input of control_deps. */
@@ -39,4 +41,44 @@ TEST_RANKS(gathers_come_after_a_gradient_of_their_own_pass, 2)
     CHECK_INT(find_gradients(graph, gradients, 8), 3);
     shoal_graph_free(graph);
     close_model(&model);
+}
+
+/* Eager calls around a capture --------------------------------------------------------------------------- */
+
+static shoal_status set_last(struct model *model, bool is_last)
+{
+    return shoal_fsdp_set_is_last_backward(fsdp_of_module(model->root), is_last);
+}
+
+static shoal_status fail_to_capture(void *context, const shoal_forward_call *call)
+{
+    shoal_graph *graph = NULL;
+    shoal_tensor *x = shoal_detach(call->inputs[0]);
+    CHECK_INT(shoal_capture(step, context, &x, 1, 1, &graph), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("gradients are still being reduced");
+    return SHOAL_OK;
+}
+
+/* The capture fails before it begins. The eager call goes on with whole parameters. */
+TEST_RANKS(a_capture_that_cannot_begin_changes_nothing_of_an_eager_forward, 2)
+{
+    struct model model;
+    shoal_module_hook *hook = NULL;
+    struct step_record *records = calloc(2, sizeof *records);
+    REQUIRE(records && open_model(&model, self, &plain));
+    shoal_tensor *x = make_input(self);
+    run_eager(&model, x, &records[0]);
+    run_eager(&model, x, &records[0]);
+    clear_gradients(&model);
+    const shoal_module_hook_definition definition = {
+        .struct_size = sizeof definition, .pre_forward = fail_to_capture, .context = &model};
+    CHECK_OK(set_last(&model, false));
+    run_eager(&model, x, &records[1]); /* its reductions are in flight */
+    CHECK_OK(set_last(&model, true));
+    CHECK_OK(shoal_module_add_hook(model.layers[1], &definition, &hook));
+    run_eager(&model, x, &records[1]);
+    step_check_same(&records[1], &records[0], "two passes");
+    shoal_module_hook_remove(hook);
+    close_model(&model);
+    free(records);
 }

@@ -428,8 +428,9 @@ static shoal_status after_forward(void *context, const shoal_forward_call *call)
 static void after_failure(void *context, const shoal_forward_call *call)
 {
     const struct fsdp_wrapper *wrapper = context;
+    bool has_begun = !op_capture_running() || wrapper->captured; /* else an eager call may go on around it */
     (void)call;
-    if (wrapper->root && wrapper->root->calls.forward_root == wrapper) {
+    if (has_begun && wrapper->root && wrapper->root->calls.forward_root == wrapper) {
         show_shards(wrapper->root);
     }
 }
