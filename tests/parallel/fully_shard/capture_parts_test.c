@@ -43,6 +43,38 @@ TEST_RANKS(gathers_come_after_a_gradient_of_their_own_pass, 2)
     close_model(&model);
 }
 
+/* Parts -------------------------------------------------------------------------------------------------- */
+
+static shoal_status layer_step(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                               shoal_tensor **outputs, size_t n_outputs)
+{
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = shoal_sum(shoal_module_call_one(context, inputs[0]), NULL, 0, false);
+    return shoal_backward(outputs[0], NULL);
+}
+
+/* The unit that is not called would have had zeros to reduce: eager passes owe them to other ranks, captures do not. */
+TEST_RANKS(a_capture_owes_nothing_to_units_that_it_does_not_call, 2)
+{
+    struct model model;
+    struct step_record *records = calloc(1, sizeof *records);
+    shoal_graph *graph = NULL;
+    REQUIRE(records && open_model(&model, self, &plain));
+    shoal_tensor *x = make_input(self);
+    run_eager(&model, x, records);
+    clear_gradients(&model);
+    shoal_fsdp_unit *other = shoal_fully_shard_unit(model.layers[1], false);
+    CHECK_OK(shoal_fsdp_set_reduce_unused(other, true));
+    CHECK_OK(shoal_fsdp_set_sync(other, false));
+    CHECK_OK(shoal_capture(layer_step, model.layers[2], &x, 1, 1, &graph));
+    CHECK_OK(on_context(model.root, shoal_fsdp_synchronize));
+    CHECK(shoal_grad(shoal_module_parameter(model.layers[1], "weight")) == NULL);
+    shoal_graph_free(graph);
+    close_model(&model);
+    free(records);
+}
+
 /* Eager calls around a capture --------------------------------------------------------------------------- */
 
 static shoal_status set_last(struct model *model, bool is_last)

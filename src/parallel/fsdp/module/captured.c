@@ -482,7 +482,9 @@ static shoal_status no_mark(struct fsdp_context *context)
     return SHOAL_OK;
 }
 
-const struct fsdp_backend fsdp_capture_backend = {.gather = gather,
+/* Ranks compare graphs, so they do not differ in which units have a backward pass. */
+const struct fsdp_backend fsdp_capture_backend = {.reduces_unused = false,
+                                                  .gather = gather,
                                                   .ahead_in_forward = ahead_in_forward,
                                                   .ahead_in_backward = ahead_in_backward,
                                                   .reshard = reshard,

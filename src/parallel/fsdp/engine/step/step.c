@@ -61,13 +61,19 @@ static shoal_status end_backward(struct fsdp_unit *unit)
     return unit->context->backend->end_gradients(unit);
 }
 
+static bool reduces_unused(const struct fsdp_unit *unit)
+{
+    const struct fsdp_context *context = unit->context;
+    return unit->config.reduce_unused && context->is_prepared && context->backend->reduces_unused;
+}
+
 static bool may_differ(const struct fsdp_context *context)
 {
     bool may = false;
     for (size_t i = 0; i < context->n_units; i++) {
-        may = may || context->units[i]->config.reduce_unused;
+        may = may || reduces_unused(context->units[i]);
     }
-    return may && context->is_prepared;
+    return may;
 }
 
 /* The unit had no backward pass here, but may have had one on other ranks. It takes part with zeros, at the same place
@@ -85,7 +91,7 @@ static shoal_status reduce_unused(struct fsdp_unit *unit)
    takes them. */
 static shoal_status end_skipped(struct fsdp_unit *unit)
 {
-    if (unit->config.reduce_unused && unit->context->is_prepared) {
+    if (reduces_unused(unit)) {
         return reduce_unused(unit);
     }
     bool is_left_over = unit->grads.has_accumulated || (unit->watch && unit->watch->has_kept(unit));
@@ -191,8 +197,7 @@ static shoal_status end_units(struct fsdp_context *context)
     for (size_t i = 0; i < context->n_units; i++) {
         struct fsdp_unit *unit = context->units[is_reverse ? context->n_units - 1 - i : i];
         TRY(tell(unit, PASS_DONE));
-        unit->grads.is_owed =
-            unit->grads.is_owed || (is_reverse && unit->config.reduce_unused && !unit->config.sync);
+        unit->grads.is_owed = unit->grads.is_owed || (reduces_unused(unit) && !unit->config.sync);
     }
     return SHOAL_OK;
 }
