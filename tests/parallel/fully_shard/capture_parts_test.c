@@ -114,3 +114,63 @@ TEST_RANKS(a_capture_that_cannot_begin_changes_nothing_of_an_eager_forward, 2)
     close_model(&model);
     free(records);
 }
+
+/* Roots -------------------------------------------------------------------------------------------------- */
+
+/* First a layer, then the module that it is inside of. */
+static shoal_status inner_then_outer(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                     shoal_tensor **outputs, size_t n_outputs)
+{
+    struct model *model = context;
+    (void)n_inputs;
+    (void)n_outputs;
+    shoal_tensor *y = shoal_module_call_one(model->layers[0], inputs[0]);
+    outputs[0] = y ? shoal_module_call_one(model->root, y) : NULL;
+    return outputs[0] ? SHOAL_OK : shoal_scope_error();
+}
+
+/* The capture runs modules under the root of the layer, so that this root stays. */
+static void check_outer_refused(struct rank *self, bool is_called_before)
+{
+    struct model model;
+    shoal_graph *graph = NULL;
+    REQUIRE(open_model(&model, self, &plain));
+    shoal_tensor *x = make_input(self);
+    CHECK(!is_called_before || shoal_module_call_one(model.layers[0], x));
+    CHECK_INT(shoal_capture(inner_then_outer, &model, &x, 1, 1, &graph), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT(" was called by itself before");
+    CHECK(graph == NULL);
+    close_model(&model);
+}
+
+TEST_RANKS(a_root_stays_while_it_is_captured, 2)
+{
+    check_outer_refused(self, true);
+    check_outer_refused(self, false);
+}
+
+/* A layer was only captured, so that its root may end. The compiled step finds that out, and not what was there. */
+TEST_RANKS(a_root_that_was_only_captured_may_end, 2)
+{
+    struct model model;
+    shoal_compiled *compiled = NULL;
+    shoal_tensor *loss = NULL;
+    struct step_record *records = calloc(2, sizeof *records);
+    REQUIRE(records && open_model(&model, self, &plain));
+    shoal_tensor *x = make_input(self);
+    REQUIRE_OK(shoal_compile(model.world, layer_step, model.layers[0], 1, NULL, &compiled));
+    CHECK_OK(shoal_compiled_run(compiled, &x, 1, &loss, 1));
+    shoal_tensor_unref(loss);
+    loss = NULL;
+    clear_gradients(&model); /* makes a root of the whole model */
+    run_eager(&model, x, &records[0]);
+    clear_gradients(&model);
+    CHECK_OK(shoal_compiled_run(compiled, &x, 1, &loss, 1));
+    shoal_tensor_unref(loss);
+    clear_gradients(&model);
+    run_eager(&model, x, &records[1]);
+    step_check_same(&records[1], &records[0], "the whole model");
+    shoal_compiled_free(compiled);
+    close_model(&model);
+    free(records);
+}

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/group/owned.h"
+#include "op/dependence.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/handle.h"
@@ -43,17 +44,19 @@ static void undo_root(struct fsdp_root *root)
     if (root->context) {
         root->context->n_units = 0;
     }
+    op_dependence_leave(root->dependence, 0); /* of graphs that were captured under it */
     fsdp_handle_free(root->handle);
     fsdp_context_free(root->context);
     mem_free(root->wrappers);
     mem_free(root);
 }
 
-/* Whether a module under the root was called. If not, the root was made for another reason: because something was
-   gathered by hand, for example. */
+/* Whether a module under the root was called, or is being captured. If not, the root was made for another reason: because
+   something was gathered by hand, for example. */
 static bool was_called(const struct fsdp_root *root)
 {
-    return root->context->passes.forwards.capacity > 0 || root->context->passes.last_forwards.capacity > 0;
+    const struct fsdp_passes *passes = &root->context->passes;
+    return root->capture || passes->forwards.capacity > 0 || passes->last_forwards.capacity > 0;
 }
 
 /* The module of this root turned out to be inside another sharded module, so it is not a root. */
