@@ -43,6 +43,39 @@ TEST_RANKS(gathers_come_after_a_gradient_of_their_own_pass, 2)
     close_model(&model);
 }
 
+/* A backward pass that fails, and another one after it. */
+static shoal_status go_on_after_failure(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                        shoal_tensor **outputs, size_t n_outputs)
+{
+    struct model *model = context;
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = loss_of(model, inputs[0]);
+    model->fails = true;
+    shoal_tensor *failing = loss_of(model, inputs[0]);
+    model->fails = false;
+    CHECK_INT(shoal_backward(failing, NULL), SHOAL_ERR_INVALID);
+    return shoal_backward(outputs[0], NULL);
+}
+
+TEST_RANKS(a_failed_pass_is_the_last_one_of_a_capture, 2)
+{
+    struct model model;
+    shoal_graph *graph = NULL;
+    struct step_record *records = calloc(2, sizeof *records);
+    REQUIRE(records && open_model(&model, self, &plain));
+    shoal_tensor *x = make_input(self);
+    run_eager(&model, x, &records[0]);
+    clear_gradients(&model);
+    CHECK_INT(shoal_capture(go_on_after_failure, &model, &x, 1, 1, &graph), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("the last backward pass failed");
+    CHECK(strstr(shoal_error_text(), "reset") == NULL); /* a reset in a captured step is refused */
+    run_eager(&model, x, &records[1]);
+    step_check_same(&records[1], &records[0], "afterwards");
+    close_model(&model);
+    free(records);
+}
+
 /* Parts -------------------------------------------------------------------------------------------------- */
 
 static shoal_status layer_step(void *context, shoal_tensor *const *inputs, size_t n_inputs,

@@ -102,6 +102,12 @@ static void count_changes(const struct fsdp_root *root)
     }
 }
 
+/* After a backward pass that failed. A captured step cannot be reset; its end does that. */
+static const char *what_to_do(const struct fsdp_root *root)
+{
+    return root->capture ? "" : "; call shoal_fsdp_reset first";
+}
+
 /* Called when a backward pass reaches a unit; the first call adds the hook for its end. */
 static shoal_status await_end(struct fsdp_root *root, size_t n_newer)
 {
@@ -110,7 +116,7 @@ static shoal_status await_end(struct fsdp_root *root, size_t n_newer)
         return SHOAL_OK;
     }
     if (root->calls.is_end_awaited) {
-        return error_set(SHOAL_ERR_STATE, "the last backward pass failed; call shoal_fsdp_reset first");
+        return error_set(SHOAL_ERR_STATE, "the last backward pass failed%s", what_to_do(root));
     }
     TRY(backward_on_end(end_backward, root, let_go_of_root));
     fsdp_root_keep(root);
@@ -291,7 +297,7 @@ static shoal_status begin_call(struct fsdp_wrapper *wrapper, bool is_in_backward
         root->context->passes.is_backward = true;
     } else if (root->calls.is_end_awaited) {
         return error_set(SHOAL_ERR_STATE, "%s: the last backward pass failed%s", fsdp_wrapper_name(wrapper),
-                         root->capture ? "" : "; call shoal_fsdp_reset first");
+                         what_to_do(root));
     } else {
         TRY(begin_root(wrapper));
     }
