@@ -3,6 +3,7 @@
    calls and for modules. */
 #include <math.h>
 
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -439,5 +440,8 @@ shoal_status shoal_fsdp_reshard(shoal_fsdp_unit *handle)
     struct fsdp_unit *unit = NULL;
     TRY(fsdp_handle_one("reshard", handle, &unit));
     TRY(fsdp_unit_check_failure(unit));
+    if (unit->gather.is_pending || unit->state != FSDP_SHARDED) { /* a capture would refuse it half way */
+        TRY(callback_check_capture("reshard"));
+    }
     return fsdp_unit_end_call(unit, "reshard", fsdp_unit_give_up(unit));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Captures next to other things: several backward passes in a step, units that the step does not call, modules that were
- * called by themselves, and eager calls that are going on around the capture.
+ * Captures next to other things: several backward passes in a step, units that the step does not call or that were
+ * gathered by hand, modules that were called by themselves, and eager calls that are going on around the capture.
  */
 #include "fixtures/sharded_model.h"
 #include "graph/ir/graph.h"
@@ -144,6 +144,41 @@ TEST_RANKS(a_capture_that_cannot_begin_changes_nothing_of_an_eager_forward, 2)
     run_eager(&model, x, &records[1]);
     step_check_same(&records[1], &records[0], "two passes");
     shoal_module_hook_remove(hook);
+    close_model(&model);
+    free(records);
+}
+
+/* By hand ------------------------------------------------------------------------------------------------ */
+
+static shoal_status reshard_inside(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                   shoal_tensor **outputs, size_t n_outputs)
+{
+    struct model *model = context;
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = loss_of(model, inputs[0]);
+    return shoal_fsdp_reshard(shoal_fully_shard_unit(model->layers[1], false));
+}
+
+/* It is refused before it changes anything: the memory would stay taken, and the next gather would wait for it. */
+TEST_RANKS(a_unit_is_not_given_up_by_hand_in_a_capture, 2)
+{
+    struct model model;
+    shoal_graph *graph = NULL;
+    struct step_record *records = calloc(2, sizeof *records);
+    REQUIRE(records && open_model(&model, self, &plain));
+    shoal_tensor *x = make_input(self);
+    run_eager(&model, x, &records[0]);
+    clear_gradients(&model);
+    shoal_fsdp_unit *unit = shoal_fully_shard_unit(model.layers[1], false);
+    CHECK_OK(shoal_fsdp_unshard(unit));
+    CHECK_OK(shoal_fsdp_wait(unit));
+    CHECK_INT(shoal_capture(reshard_inside, &model, &x, 1, 1, &graph), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("reshard cannot be called while a step is captured");
+    CHECK_OK(shoal_fsdp_wait(unit));
+    CHECK_OK(shoal_fsdp_reshard(unit));
+    run_eager(&model, x, &records[1]);
+    step_check_same(&records[1], &records[0], "afterwards");
     close_model(&model);
     free(records);
 }
