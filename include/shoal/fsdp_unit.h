@@ -226,7 +226,7 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_unshard(shoa
    the module), until they are given up. SHOAL_ERR_STATE: the unit is not gathered, and no gather is in flight. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_wait(shoal_fsdp_unit *unit);
 /* Gives up the whole parameters of a unit, whoever gathered them; waits for a gather in flight. All ranks call it at
-   the same place. */
+   the same place. SHOAL_ERR_STATE if there is something to give up and a step is being captured. */
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_reshard(shoal_fsdp_unit *unit);
 
 /* Parameters -------------------------------------------------------------------------------------------------- */
@@ -384,7 +384,8 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_va
 
 /* Ends a step that has failed: gives up gathers and reductions in flight, whole parameters, and pending gradients, so
    that another step can begin. Gradients that were in the shards stay (shoal_fsdp_zero_grad removes them). Call it on
-   all ranks. If a group has failed it stays failed, and that is the error that this call returns. */
+   all ranks. If a group has failed it stays failed, and that is the error that this call returns. SHOAL_ERR_STATE in a
+   captured step that has called the modules: its end does the same. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp);
 
 /* Memory ------------------------------------------------------------------------------------------------------- */
