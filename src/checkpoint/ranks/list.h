@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Compares the lists of items of all ranks, and finds the first difference. */
+/* Compares the lists of items of all ranks before a save or a load, and finds the first difference. */
 #ifndef CHECKPOINT_RANKS_LIST_H
 #define CHECKPOINT_RANKS_LIST_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How much memory plans and runs take, and what to say when there is too little: see need.h. */
+/* How much memory plans and runs take, and what to say when there is too little: see need.h. Places nothing: place.c does. */
 #include "graph/plan/need.h"
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* When a capture of a root begins and ends, and what it exchanges meanwhile. captured.c has the ops. */
 #include "parallel/fsdp/module/capture.h"
 
 #include "autograd/backward.h"

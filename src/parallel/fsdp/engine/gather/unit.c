@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Units: unit.h has the states. */
+/* Gathers a unit and gives it up, as its settings of resharding say; unit.h has the states. */
 #include "parallel/fsdp/engine/state/unit.h"
 
 #include "base/error.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Prepares units once, before the first forward pass: layouts, dtypes, and lanes of neighbours. */
+/* Prepares units once, before the first forward pass: layouts, dtypes, lanes of neighbours, and whether whole parameters
+   are given up after forward passes. */
 #include "parallel/fsdp/engine/step/prepare.h"
 
 #include "base/error.h"
