@@ -32,6 +32,19 @@ timeout "$limit_s" "$SHOAL_TEST_TOOL" run -n 3 --no-label "$SHOAL_TEST_TOOL" tra
     2>"$scratch/err" || complain "under shoal run: failed"
 grep -q "\"digest\": \"$wanted\"" "$scratch/out" || complain "under shoal run: another digest"
 
+# Lists of processes tell ranks apart.
+timeout "$limit_s" "$SHOAL_TEST_TOOL" train "${tiny[@]}" --ranks 2 --steps 1000000 >"$scratch/out" 2>"$scratch/err" &
+launcher=$!
+for rank in 0 1; do
+    until grep -qsaE "^shoal train: rank ${rank}.train.*$text" /proc/[0-9]*/cmdline; do
+        kill -0 "$launcher" 2>/dev/null || complain "no process is called shoal train: rank $rank"
+        sleep 0.05
+    done
+done
+grep -qsx shoal /proc/[0-9]*/comm || complain "no process has the command shoal"
+kill "$launcher"
+wait "$launcher" || true
+
 # Lines for people; several backward passes in a step, and bf16, can be verified as well.
 number='[0-9]+(\.[0-9]+)?'
 trains 0 --steps 2 --ranks 2 --accumulate 2 --verify --verify-steps 1 --prompt 'The ' --sample 8

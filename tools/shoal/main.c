@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 static const struct tool_choice commands[] = {
 #define COMMAND(name_, function, summary_) {.name = #name_, .run = function, .summary = summary_},
@@ -32,6 +33,7 @@ static int check_output(int exit_status)
 
 int main(int argc, char **argv)
 {
+    (void)prctl(PR_SET_NAME, "shoal"); /* ranks that the tool starts would be called "exe" */
     if (argc < 2) {
         tool_print_help(stderr);
         return TOOL_USAGE;

@@ -127,7 +127,14 @@ static _Noreturn void become_program(const struct run_plan *plan, int rank, pid_
         reset_signals(plan);
         failure.is_program = true;
         char **program = plan->agents ? plan->agents[rank].program : plan->program;
-        (void)execvp(program[0], program);
+        if (plan->path && !plan->agents) {
+            char title[64];
+            (void)snprintf(title, sizeof title, "%s: rank %d", plan->command, rank);
+            program[0] = title;
+            (void)execv(plan->path, program);
+        } else {
+            (void)execvp(program[0], program);
+        }
     }
     failure.error = errno;
     (void)!write(pipes->report[1], &failure, sizeof failure);

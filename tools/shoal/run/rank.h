@@ -56,7 +56,10 @@ struct run_plan {
     int n_ranks;
     bool has_labels;
     double grace_s;
-    char **program;          /* and its arguments, ended by NULL */
+    char **program; /* and its arguments, ended by NULL */
+    /* The file of the program; ranks are then called "COMMAND: rank N" in lists of processes. NULL if program[0] is looked
+       for in PATH. */
+    const char *path;
     char key[RUN_KEY_BYTES]; /* unique to the run; made by run_job if it is empty */
     int input_fd;            /* standard input of rank 0; the others have none */
     struct run_watchdog watchdog;

@@ -29,7 +29,7 @@ int train_ranks_columns(void)
 int train_ranks_start(int n_ranks, bool writes_trace, int argc, char **argv)
 {
     char columns[16];
-    static char self[] = "/proc/self/exe";
+    static char self[] = "shoal"; /* each rank gets a name of its own */
     static char live[] = "--live";
     int n_words = 0;
     /* The program, its arguments, two words more, and the end. */
@@ -50,7 +50,8 @@ int train_ranks_start(int n_ranks, bool writes_trace, int argc, char **argv)
     struct run_plan plan = {.n_ranks = n_ranks,
                             .command = "shoal train",
                             .grace_s = writes_trace ? TRACE_GRACE_S : GRACE_S,
-                            .program = program};
+                            .program = program,
+                            .path = "/proc/self/exe"};
     int exit_code = run_job(&plan);
     free(program);
     return exit_code;
