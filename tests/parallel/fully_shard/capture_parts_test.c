@@ -78,15 +78,6 @@ TEST_RANKS(a_failed_pass_is_the_last_one_of_a_capture, 2)
 
 /* Parts -------------------------------------------------------------------------------------------------- */
 
-static shoal_status layer_step(void *context, shoal_tensor *const *inputs, size_t n_inputs,
-                               shoal_tensor **outputs, size_t n_outputs)
-{
-    (void)n_inputs;
-    (void)n_outputs;
-    outputs[0] = shoal_sum(shoal_module_call_one(context, inputs[0]), NULL, 0, false);
-    return shoal_backward(outputs[0], NULL);
-}
-
 /* The unit that is not called would have had zeros to reduce: eager passes owe them to other ranks, captures do not. */
 TEST_RANKS(a_capture_owes_nothing_to_units_that_it_does_not_call, 2)
 {

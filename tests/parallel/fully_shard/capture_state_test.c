@@ -341,16 +341,6 @@ TEST_RANKS(a_step_that_fails_changes_nothing, 2)
     free(records);
 }
 
-/* A step of one layer alone. */
-static shoal_status layer_step(void *context, shoal_tensor *const *inputs, size_t n_inputs,
-                               shoal_tensor **outputs, size_t n_outputs)
-{
-    (void)n_inputs;
-    (void)n_outputs;
-    outputs[0] = shoal_sum(shoal_module_call_one(context, inputs[0]), NULL, 0, false);
-    return shoal_backward(outputs[0], NULL);
-}
-
 static shoal_status capture_on_the_way(void *context, const shoal_forward_call *call)
 {
     shoal_graph *graph = NULL;

@@ -2,8 +2,6 @@
 /* When a capture of a root begins and ends, and what it exchanges meanwhile. captured.c has the ops. */
 #include "parallel/fsdp/module/capture.h"
 
-#include "autograd/backward.h"
-#include "autograd/identity.h"
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -14,13 +12,11 @@
 #include "parallel/fsdp/module/captured.h"
 #include "parallel/fsdp/module/lifetime.h"
 #include "parallel/fsdp/module/root.h"
-#include "parallel/fsdp/module/tensors.h"
 #include "parallel/fsdp/module/tree.h"
 #include "parallel/fsdp/module/watch.h"
 #include "shoal/autograd.h"
 #include "shoal/scope.h"
 #include "tensor/scope.h"
-#include "tensor/tensor.h"
 
 /* How long it lives -------------------------------------------------------------------------------------- */
 

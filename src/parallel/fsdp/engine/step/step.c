@@ -205,8 +205,8 @@ static shoal_status end_units(struct fsdp_context *context)
 shoal_status fsdp_end_backward(struct fsdp_context *context)
 {
     const struct fsdp_backend *backend = context->backend;
-    TRY(backend->begin_backward(
-        context)); /* does something only if no unit had a backward pass on this rank */
+    /* Does something only if no unit had a backward pass on this rank. */
+    TRY(backend->begin_backward(context));
     TRY(end_units(context));
     TRY(backend->end_backward(context));
     context->passes.is_backward = false;
