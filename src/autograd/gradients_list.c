@@ -87,22 +87,27 @@ GRADIENT(getitem)
     return SHOAL_OK;
 }
 
-/* A tensor's columns of the packed rows hold its rows in order, then padding. */
+/* A tensor's columns of the packed rows hold its rows of the dimension that was cut in order, then padding. */
 GRADIENT(chunk_cat)
 {
     int64_t n_chunks = arguments[1].as.integer;
     int64_t start = 0;
+    int dim;
+    TRY(layout_normalise_dim("dim", arguments[3].as.integer, arguments[0].as.tensors[0]->layout.n_dims,
+                             &dim));
     for (size_t i = 0; i < arguments[0].count; i++) {
         const shoal_tensor *tensor = arguments[0].as.tensors[i];
         struct layout padded = tensor->layout;
-        int64_t n_rows = padded.shape[0];
-        int64_t chunk_rows = n_rows / n_chunks + (n_rows % n_chunks != 0);
-        int64_t chunk_elems = chunk_rows * (tensor->count / n_rows);
+        int64_t n_rows = padded.shape[dim];
+        int64_t chunk_elems = n_rows / n_chunks + (n_rows % n_chunks != 0);
+        padded.shape[dim] = n_chunks * chunk_elems;
+        for (int k = dim + 1; k < padded.n_dims; k++) {
+            chunk_elems *= padded.shape[k];
+        }
         if (shoal_op_needs_gradient(call, i)) {
-            padded.shape[0] = n_chunks * chunk_rows;
-            shoal_tensor *columns = shoal_narrow(output_gradients[0], 1, start, chunk_elems);
+            shoal_tensor *columns = shoal_narrow(output_gradients[0], dim + 1, start, chunk_elems);
             shoal_tensor *rows = shoal_reshape(columns, padded.shape, padded.n_dims);
-            input_gradients[i] = shoal_to_dtype(shoal_narrow(rows, 0, 0, n_rows), tensor->dtype);
+            input_gradients[i] = shoal_to_dtype(shoal_narrow(rows, dim, 0, n_rows), tensor->dtype);
         }
         start += chunk_elems;
     }

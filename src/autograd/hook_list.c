@@ -193,20 +193,25 @@ void hook_list_add_to_set(const struct hook_list *list, struct hook_set *set)
     }
 }
 
+bool hook_list_has_program_hook(const struct hook_list *list)
+{
+    bool has_any = false;
+    for (const shoal_hook *hook = list->first; hook; hook = hook->next) {
+        has_any = has_any || (!atomic_load(&hook->is_removed) && !hook->function.runs_in_captures);
+    }
+    return has_any;
+}
+
 /* A hook of the program would run once, at the capture, and never again. */
 static shoal_status check_capture(const struct hook_list *list, const shoal_tensor *leaf)
 {
     const char *name = shoal_tensor_name(leaf);
-    for (const shoal_hook *hook = list->first; hook; hook = hook->next) {
-        if (!atomic_load(&hook->is_removed) && !hook->function.runs_in_captures) {
-            return error_set(
-                SHOAL_ERR_STATE,
-                "%s has a hook that shoal_on_accumulated added, which a compiled step cannot run: "
-                "remove the hook, and do its work after the step",
-                name[0] ? name : "the leaf");
-        }
-    }
-    return SHOAL_OK;
+    return hook_list_has_program_hook(list)
+               ? error_set(SHOAL_ERR_STATE,
+                           "%s has a hook that shoal_on_accumulated added, which a compiled step cannot run: "
+                           "remove the hook, and do its work after the step",
+                           name[0] ? name : "the leaf")
+               : SHOAL_OK;
 }
 
 shoal_status hook_list_run_leaf(struct hook_list *list, shoal_tensor *leaf)

@@ -57,6 +57,8 @@ struct hook_set {
 /* Adds the hooks of a list to a set. */
 void hook_list_add_to_set(const struct hook_list *list, struct hook_set *set);
 
+/* Whether there is a hook that a captured step cannot run. */
+bool hook_list_has_program_hook(const struct hook_list *list);
 /* Runs hooks in order of registration, up to the first that fails. SHOAL_ERR_STATE: a step is being captured, and there
    is a hook that it cannot run. */
 shoal_status hook_list_run_leaf(struct hook_list *list, shoal_tensor *leaf);

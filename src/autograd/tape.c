@@ -207,7 +207,8 @@ static shoal_status count_recorded(const shoal_op *op, const shoal_value *argume
         if (is_handed_through(op, arguments, outputs[i])) {
             continue;
         }
-        if (dtype_kind(outputs[i]->dtype) == DTYPE_KIND_COMPLEX) {
+        enum dtype_kind kind = dtype_kind(outputs[i]->dtype);
+        if (kind == DTYPE_KIND_COMPLEX || kind == DTYPE_KIND_FLOAT8) {
             return error_set(SHOAL_ERR_UNSUPPORTED,
                              "an input requires a gradient, but gradients of %s results are not supported",
                              shoal_dtype_name(outputs[i]->dtype));

@@ -43,6 +43,11 @@ static inline void callback_leave_capture(void)
     callback_depth -= CALLBACK_CAPTURE;
 }
 
+/* Says once more, with some words behind it, the first refusal in the thread's capture of a call that the graph would
+   lack (base/captured.def); SHOAL_OK if there was none. The capture fails with it, even if the step ignores it. */
+shoal_status callback_repeat_refusal(const char *behind);
+void callback_forget_refusal(void);
+
 /* For calls that the library makes itself inside a captured step, and that are no part of it: what to resume with. */
 static inline uint32_t callback_pause_capture(void)
 {
@@ -66,7 +71,7 @@ static inline bool callback_is_running(void)
     return callback_depth > 0;
 }
 
-/* SHOAL_ERR_STATE. `what` would wait: "barrier". */
+/* SHOAL_ERR_STATE. `what` would wait: "barrier". In a capture the text says what to write instead (captured.def). */
 shoal_status callback_refuse(const char *what) __attribute__((cold));
 
 /* For calls that ranks make together and that do not wait. */

@@ -151,7 +151,7 @@ shoal_status completion_wait(struct completion *completion, int64_t deadline_ns)
     if (!completion_is_finished(completion)) {
         uint64_t begin_ticks = clock_ticks();
         shoal_status status = wait_unfinished(completion, deadline_ns);
-        waited_add(clock_ticks() - begin_ticks);
+        waited_add(begin_ticks, clock_ticks());
         TRY(status);
     }
     note_awaited(completion);

@@ -247,6 +247,26 @@ struct trace_instant trace_read_clocks(void)
     return instant;
 }
 
+/* With the mutex. */
+static uint64_t find_run(void)
+{
+    if (process.run != 0) {
+        return process.run;
+    }
+    /* Nobody else's: this process at this time. */
+    char own[64];
+    int length = snprintf(own, sizeof own, "%ld %" PRId64, (long)getpid(), session.begin.ns);
+    return hash_bytes(0, own, (size_t)length);
+}
+
+uint64_t trace_run(void)
+{
+    (void)pthread_mutex_lock(&mutex);
+    uint64_t run = find_run();
+    (void)pthread_mutex_unlock(&mutex);
+    return run;
+}
+
 /* What is written of a session, which may be over then. */
 struct writing {
     struct trace_process process;
@@ -266,15 +286,9 @@ static shoal_status begin_writing(struct writing *writing)
                                .n_ranks = process.n_ranks,
                                .n_lost = atomic_exchange_explicit(&session.n_lost, 0, memory_order_relaxed)};
     writing->file = (struct trace_file){.path = writing->path,
-                                        .run = process.run,
+                                        .run = find_run(),
                                         .session = session.number,
                                         .begin_ns = session.begin_real_ns};
-    if (writing->file.run == 0) {
-        /* Nobody else's: this process at this time. */
-        char own[64];
-        int length = snprintf(own, sizeof own, "%ld %" PRId64, (long)getpid(), session.begin.ns);
-        writing->file.run = hash_bytes(0, own, (size_t)length);
-    }
     return trace_file_expand(session.path, rank, writing->path);
 }
 
@@ -712,15 +726,25 @@ void shoal_trace_end(void)
     }
 }
 
-void shoal_trace_step(int64_t step)
+static void mark(enum trace_kind kind, const char *name, uint64_t number)
 {
     if (trace_is_on()) {
         uint64_t now_ticks = clock_ticks();
         const struct trace_event event = {.begin_ticks = now_ticks,
                                           .end_ticks = now_ticks,
-                                          .bytes = (uint64_t)step,
-                                          .name = label_of("step"),
-                                          .kind = TRACE_STEP};
+                                          .bytes = number,
+                                          .name = label_of(name),
+                                          .kind = kind};
         trace_write(&event);
     }
+}
+
+void shoal_trace_step(int64_t step)
+{
+    mark(TRACE_STEP, "step", (uint64_t)step);
+}
+
+void trace_step_end(void)
+{
+    mark(TRACE_STEP_END, "step end", 0);
 }

@@ -79,6 +79,10 @@ static inline void trace_end(uint64_t begin_ticks, enum trace_kind kind, const c
     }
 }
 
+/* Says that the step that shoal_trace_step began ends here, for programs that do something else between two steps. What
+   follows belongs to no step until the next one begins. */
+void trace_step_end(void);
+
 /* Worlds ------------------------------------------------------------------------------------------------- */
 
 /*
@@ -86,7 +90,10 @@ static inline void trace_end(uint64_t begin_ticks, enum trace_kind kind, const c
  * ranks share and that no other run has; 0 means that the rank is alone.
  */
 void trace_world_opened(int rank, int n_ranks, uint64_t run);
-/* As often as the above. The last one writes what there is. */
+/* The number by which the file of a trace tells runs apart ("run" in its header): that of the above, or, if there was
+   none, one of this process and its trace. */
+uint64_t trace_run(void);
+/* As often as trace_world_opened. The last one writes what there is. */
 void trace_world_closed(void);
 
 /* Events of the calling thread are those of this rank: for threads that work for one. */

@@ -3,7 +3,7 @@
  * kernel_cast: any dtype to any dtype. The rules, besides those of kernel.h:
  *
  *   integer to integer   modulo 2^bits: the low bits, read as the target reads them
- *   integer to float     rounded once, to nearest even; f16 overflows to infinity
+ *   integer to float     rounded once, to nearest even; f16 and e5m2 overflow to infinity, e4m3fn to NaN
  *   float to integer     truncated, then cut to the target's range; NaN gives 0
  *   complex to bool      true unless both components are zero
  *   bool as a source     any byte but 0 reads as 1
@@ -41,6 +41,7 @@ typedef void cast_function(void *dst, const void *src, size_t count);
         }                                                             \
     }
 #define LOAD_FLOAT(NAME) LOAD(NAME, double, (double)element_load_##NAME(from[i]))
+#define LOAD_FLOAT8 LOAD_FLOAT
 #define LOAD_SIGNED(NAME) LOAD(NAME, int64_t, from[i])
 #define LOAD_UNSIGNED(NAME) LOAD(NAME, uint64_t, from[i])
 #define LOAD_BOOLEAN(NAME) LOAD(NAME, uint64_t, from[i] != 0)
@@ -59,7 +60,7 @@ static cast_function *const loads[DTYPE_COUNT] = {
 static const enum wide wides[] = {
     [DTYPE_KIND_FLOAT] = WIDE_REAL,        [DTYPE_KIND_SIGNED] = WIDE_SIGNED,
     [DTYPE_KIND_UNSIGNED] = WIDE_UNSIGNED, [DTYPE_KIND_BOOLEAN] = WIDE_UNSIGNED,
-    [DTYPE_KIND_COMPLEX] = WIDE_REAL,
+    [DTYPE_KIND_COMPLEX] = WIDE_REAL,      [DTYPE_KIND_FLOAT8] = WIDE_REAL,
 };
 
 /* From wide values to one element ---------------------------------------------------------------------- */
@@ -89,24 +90,32 @@ static inline double round_odd_SIGNED(int64_t value)
 
 /*
  * f32 takes the same way as bf16: clang 14 vectorizes a plain (float) of an i64 into two roundings. An integer
- * that is not exact as a double is far beyond f16: its first rounding does not matter.
+ * that is not exact as a double is far beyond f16 and 8-bit floats: its first rounding does not matter.
  */
-#define ROUND_TO_FLOATS(WIDE, wide)                        \
-    static inline double round_##WIDE##_F64(wide value)    \
-    {                                                      \
-        return (double)value;                              \
-    }                                                      \
-    static inline float round_##WIDE##_F32(wide value)     \
-    {                                                      \
-        return (float)round_odd_##WIDE(value);             \
-    }                                                      \
-    static inline uint16_t round_##WIDE##_F16(wide value)  \
-    {                                                      \
-        return half_f64_to_f16((double)value);             \
-    }                                                      \
-    static inline uint16_t round_##WIDE##_BF16(wide value) \
-    {                                                      \
-        return half_f64_to_bf16(round_odd_##WIDE(value));  \
+#define ROUND_TO_FLOATS(WIDE, wide)                            \
+    static inline double round_##WIDE##_F64(wide value)        \
+    {                                                          \
+        return (double)value;                                  \
+    }                                                          \
+    static inline float round_##WIDE##_F32(wide value)         \
+    {                                                          \
+        return (float)round_odd_##WIDE(value);                 \
+    }                                                          \
+    static inline uint16_t round_##WIDE##_F16(wide value)      \
+    {                                                          \
+        return half_f64_to_f16((double)value);                 \
+    }                                                          \
+    static inline uint16_t round_##WIDE##_BF16(wide value)     \
+    {                                                          \
+        return half_f64_to_bf16(round_odd_##WIDE(value));      \
+    }                                                          \
+    static inline uint8_t round_##WIDE##_F8_E4M3FN(wide value) \
+    {                                                          \
+        return half_f64_to_f8_e4m3fn((double)value);           \
+    }                                                          \
+    static inline uint8_t round_##WIDE##_F8_E5M2(wide value)   \
+    {                                                          \
+        return half_f64_to_f8_e5m2((double)value);             \
     }
 ROUND_TO_FLOATS(REAL, double)
 ROUND_TO_FLOATS(SIGNED, int64_t)
@@ -134,6 +143,7 @@ static inline uint64_t integer_UNSIGNED_from_REAL(double value, size_t bits)
 }
 
 #define CONVERT_FLOAT(WIDE, NAME, ctype, value) round_##WIDE##_##NAME(value)
+#define CONVERT_FLOAT8 CONVERT_FLOAT
 #define CONVERT_SIGNED(WIDE, NAME, ctype, value) CONVERT_INTEGER_##WIDE(SIGNED, ctype, value)
 #define CONVERT_UNSIGNED(WIDE, NAME, ctype, value) CONVERT_INTEGER_##WIDE(UNSIGNED, ctype, value)
 #define CONVERT_INTEGER_REAL(kind, ctype, value) (ctype) integer_##kind##_from_REAL(value, 8 * sizeof(ctype))
@@ -199,6 +209,10 @@ DIRECT(F32, U8, (float)from[i])
 DIRECT(F32, U16, (float)from[i])
 DIRECT(F32, U32, (float)from[i])
 DIRECT(F32, BOOL, from[i] != 0 ? 1.0f : 0.0f)
+DIRECT(F32, F8_E4M3FN, half_f8_e4m3fn_to_f32(from[i]))
+DIRECT(F32, F8_E5M2, half_f8_e5m2_to_f32(from[i]))
+DIRECT(F8_E4M3FN, F32, half_f32_to_f8_e4m3fn(from[i]))
+DIRECT(F8_E5M2, F32, half_f32_to_f8_e5m2(from[i]))
 DIRECT(BOOL, BOOL, from[i] != 0)
 DIRECT(BOOL, C64, from[i].re != 0 || from[i].im != 0)
 DIRECT(BOOL, C128, from[i].re != 0 || from[i].im != 0)
@@ -216,14 +230,26 @@ DIRECT_SIMD(F32, F16, cast_f16_f32, 4)
 
 /* [to][from] */
 static cast_function *const directs[DTYPE_COUNT][DTYPE_COUNT] = {
-    [SHOAL_F64][SHOAL_F32] = cast_F32_F64,     [SHOAL_F32][SHOAL_F64] = cast_F64_F32,
-    [SHOAL_BF16][SHOAL_F32] = cast_F32_BF16,   [SHOAL_F16][SHOAL_F32] = cast_F32_F16,
-    [SHOAL_F32][SHOAL_BF16] = cast_BF16_F32,   [SHOAL_F32][SHOAL_F16] = cast_F16_F32,
-    [SHOAL_BOOL][SHOAL_BOOL] = cast_BOOL_BOOL, [SHOAL_BOOL][SHOAL_C64] = cast_C64_BOOL,
-    [SHOAL_BOOL][SHOAL_C128] = cast_C128_BOOL, [SHOAL_F32][SHOAL_I8] = cast_I8_F32,
-    [SHOAL_F32][SHOAL_I16] = cast_I16_F32,     [SHOAL_F32][SHOAL_I32] = cast_I32_F32,
-    [SHOAL_F32][SHOAL_U8] = cast_U8_F32,       [SHOAL_F32][SHOAL_U16] = cast_U16_F32,
-    [SHOAL_F32][SHOAL_U32] = cast_U32_F32,     [SHOAL_F32][SHOAL_BOOL] = cast_BOOL_F32,
+    [SHOAL_F64][SHOAL_F32] = cast_F32_F64,
+    [SHOAL_F32][SHOAL_F64] = cast_F64_F32,
+    [SHOAL_BF16][SHOAL_F32] = cast_F32_BF16,
+    [SHOAL_F16][SHOAL_F32] = cast_F32_F16,
+    [SHOAL_F32][SHOAL_BF16] = cast_BF16_F32,
+    [SHOAL_F32][SHOAL_F16] = cast_F16_F32,
+    [SHOAL_BOOL][SHOAL_BOOL] = cast_BOOL_BOOL,
+    [SHOAL_BOOL][SHOAL_C64] = cast_C64_BOOL,
+    [SHOAL_BOOL][SHOAL_C128] = cast_C128_BOOL,
+    [SHOAL_F32][SHOAL_I8] = cast_I8_F32,
+    [SHOAL_F32][SHOAL_I16] = cast_I16_F32,
+    [SHOAL_F32][SHOAL_I32] = cast_I32_F32,
+    [SHOAL_F32][SHOAL_U8] = cast_U8_F32,
+    [SHOAL_F32][SHOAL_U16] = cast_U16_F32,
+    [SHOAL_F32][SHOAL_U32] = cast_U32_F32,
+    [SHOAL_F32][SHOAL_BOOL] = cast_BOOL_F32,
+    [SHOAL_F32][SHOAL_F8_E4M3FN] = cast_F8_E4M3FN_F32,
+    [SHOAL_F8_E4M3FN][SHOAL_F32] = cast_F32_F8_E4M3FN,
+    [SHOAL_F32][SHOAL_F8_E5M2] = cast_F8_E5M2_F32,
+    [SHOAL_F8_E5M2][SHOAL_F32] = cast_F32_F8_E5M2,
 };
 
 /* The pairs of two complex dtypes are pairs of their components. */

@@ -5,7 +5,8 @@
  *   element_F16   what memory holds, at any alignment: loops index pointers of this type
  *   value_F16     the same type, aligned
  *   compute_F16   the type that arithmetic uses: the dtype's accumulation type
- *   element_load_F16, element_store_F16   convert between element and compute type; the store rounds once
+ *   element_load_F16, element_store_F16   convert between element and compute type; the store rounds once; 8-bit floats,
+ *                 with which nothing is computed, have no store
  */
 #ifndef KERNEL_ELEMENT_H
 #define KERNEL_ELEMENT_H
@@ -24,6 +25,7 @@
 
 /* Complex elements are reached through their members, whose types are those of any other access. */
 #define ELEMENT_ATTRIBUTES_FLOAT aligned(1), may_alias
+#define ELEMENT_ATTRIBUTES_FLOAT8 aligned(1), may_alias
 #define ELEMENT_ATTRIBUTES_SIGNED aligned(1), may_alias
 #define ELEMENT_ATTRIBUTES_UNSIGNED aligned(1), may_alias
 #define ELEMENT_ATTRIBUTES_BOOLEAN aligned(1), may_alias
@@ -81,6 +83,16 @@ static inline float element_load_BF16(uint16_t element)
 static inline uint16_t element_store_BF16(float value)
 {
     return half_f32_to_bf16(value);
+}
+
+static inline float element_load_F8_E4M3FN(uint8_t element)
+{
+    return half_f8_e4m3fn_to_f32(element);
+}
+
+static inline float element_load_F8_E5M2(uint8_t element)
+{
+    return half_f8_e5m2_to_f32(element);
 }
 
 static inline uint8_t element_load_BOOL(uint8_t element)

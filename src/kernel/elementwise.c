@@ -66,6 +66,8 @@
     BINARY_VALUE(add, NAME, x | y) \
     BINARY_VALUE(mul, NAME, x &y)
 
+#define VALUES_FLOAT8(NAME)
+
 #define COMPLEX(NAME, real, imaginary) ((compute_##NAME){.re = (real), .im = (imaginary)})
 #define VALUES_COMPLEX(NAME)                                                                    \
     BINARY_VALUE(add, NAME, COMPLEX(NAME, x.re + y.re, x.im + y.im))                            \
@@ -157,6 +159,7 @@ typedef void run_function(const struct run *run);
 
 #define RUNS_BOOLEAN(NAME) BINARY_RUN(add, NAME) BINARY_RUN(mul, NAME)
 #define RUNS_FLOAT(NAME) RUNS_BOOLEAN(NAME) BINARY_RUN(sub, NAME) BINARY_RUN(div, NAME) NEGATE_RUN(NAME)
+#define RUNS_FLOAT8(NAME)
 #define RUNS_SIGNED(NAME) BINARY_RUN(div, NAME)
 #define RUNS_UNSIGNED(NAME) RUNS_FLOAT(NAME)
 #define RUNS_COMPLEX(NAME) RUNS_FLOAT(NAME)
@@ -180,6 +183,10 @@ struct run_set {
         .negate = negate_run_##NAME                    \
     }
 #define SET_FLOAT(NAME) SET_OF(NAME, NAME)
+#define SET_FLOAT8(NAME) \
+    {                    \
+        .negate = NULL   \
+    }
 #define SET_UNSIGNED(NAME) SET_OF(NAME, NAME)
 #define SET_COMPLEX(NAME) SET_OF(NAME, NAME)
 /* The bits are those of the unsigned integer of that size, except in quotients. */

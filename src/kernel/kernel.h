@@ -9,7 +9,8 @@
  * either coincide exactly or do not overlap, unless said otherwise.
  *
  * Bits: every SIMD variant gives the same bits as the plain C one (docs/design/kernels.md); NaN payloads
- * are free. f16 and bf16 are computed in f32 and rounded once, to nearest even.
+ * are free. f16 and bf16 are computed in f32 and rounded once, to nearest even. 8-bit floats are copied, filled and cast;
+ * arithmetic on them is SHOAL_ERR_UNSUPPORTED.
  */
 #ifndef KERNEL_KERNEL_H
 #define KERNEL_KERNEL_H
@@ -52,8 +53,8 @@ void kernel_copy_nd(shoal_dtype dst_dtype, struct kernel_operand dst, shoal_dtyp
                     struct kernel_operand src, int n_dims, const int64_t *shape);
 
 /*
- * Contiguous cast. Float to float rounds to nearest even, keeps subnormals, overflows to infinity, NaN stays
- * NaN. Float to integer truncates toward zero and saturates, NaN gives 0. Integer to integer wraps, integer to
+ * Contiguous cast. Float to float rounds to nearest even, keeps subnormals, overflows to infinity (f8_e4m3fn, which has
+ * none: to NaN), NaN stays NaN. Float to integer truncates toward zero and saturates, NaN gives 0. Integer to integer wraps, integer to
  * float rounds once. To bool: not equal to zero (complex: either part). Real to complex: imaginary 0. Complex to real:
  * the real part.
  */

@@ -25,9 +25,11 @@ enum {
 #include "tensor/reduces.def"
 #undef REDUCE
     REDUCE_COUNT,
-    KIND_COUNT = DTYPE_KIND_COMPLEX + 1,
+    KIND_COUNT = DTYPE_KIND_FLOAT8 + 1,
     BLOCK_BYTES = 4096,
-    WIDE_BLOCK_COUNT = 256
+    WIDE_BLOCK_COUNT = 256,
+    NARROW_BYTES = 4,
+    MOST_EXACT_SOURCES = 1 << 20 /* sums of so many integers of 32 bits have less than 53 */
 };
 
 /* Everything about one call; complex numbers have become twice as many real ones. */
@@ -41,7 +43,7 @@ struct reduction {
     double factor;
 };
 
-/* Which operators have a meaning. */
+/* Which operators have a meaning: none for 8-bit floats. */
 static const bool is_offered[KIND_COUNT][REDUCE_COUNT] = {
     [DTYPE_KIND_FLOAT] = {[SHOAL_SUM] = true,
                           [SHOAL_AVG] = true,
@@ -98,6 +100,7 @@ typedef void fold_function(void *folded, const void *next, size_t count);
     DEFINE_FOLD(max_##name, ctype, b > a ? b : a)
 
 #define DEFINE_FOLDS_FLOAT(name, ctype)
+#define DEFINE_FOLDS_FLOAT8(name, ctype)
 #define DEFINE_FOLDS_COMPLEX(name, ctype)
 #define DEFINE_FOLDS_BOOLEAN(name, ctype)    \
     DEFINE_FOLD(bor_##name, ctype, a | b)    \
@@ -135,6 +138,7 @@ DEFINE_FOLD(product_f64, element_F64, (a * b))
         [SHOAL_BXOR] = bxor_##name                                                          \
     }
 #define ROW_FLOAT(NAME, name)
+#define ROW_FLOAT8(NAME, name)
 #define ROW_COMPLEX(NAME, name)
 #define ROW_SIGNED(NAME, name) [SHOAL_##NAME] = FOLDS_##NAME,
 #define ROW_UNSIGNED(NAME, name) [SHOAL_##NAME] = FOLDS_INTEGER(name, name),
@@ -193,28 +197,62 @@ static shoal_status reduce_blocks(const struct reduction *reduction)
 
 __extension__ typedef __int128 wide_integer;
 
-struct average_functions {
-    void (*add)(wide_integer *sums, const void *next, size_t count);
-    void (*divide)(void *quotients, const wide_integer *sums, size_t divisor, size_t count);
+/* Of a block. Sums of integers of up to 32 bits are narrow, whatever the number of sources. */
+union sums {
+    int64_t narrow[WIDE_BLOCK_COUNT];
+    wide_integer wide[WIDE_BLOCK_COUNT];
 };
 
-#define DEFINE_INTEGER_AVERAGE(name, ctype)                                                            \
-    static void add_##name(wide_integer *sums, const void *next, size_t count)                         \
-    {                                                                                                  \
-        const ctype *next_elems = next;                                                                \
-        for (size_t i = 0; i < count; i++) {                                                           \
-            sums[i] += next_elems[i];                                                                  \
-        }                                                                                              \
-    }                                                                                                  \
-    static void divide_##name(void *quotients, const wide_integer *sums, size_t divisor, size_t count) \
-    {                                                                                                  \
-        ctype *quotient_elems = quotients;                                                             \
-        for (size_t i = 0; i < count; i++) {                                                           \
-            quotient_elems[i] = (ctype)(sums[i] / (wide_integer)divisor);                              \
-        }                                                                                              \
+struct average_functions {
+    void (*add)(union sums *sums, const void *next, size_t count);
+    void (*divide)(void *quotients, const union sums *sums, size_t divisor, size_t count);
+};
+
+/*
+ * Truncated quotients. Vectors have no division of integers, but one of doubles, which is exact here: if the quotient is
+ * not whole, it is at least 1 / divisor away from the next whole number, and rounding moves it by less as long as
+ * |sum| + divisor is below 2^53.
+ */
+static int64_t divide_narrow(int64_t sum, size_t divisor)
+{
+    return (int64_t)((double)sum / (double)divisor);
+}
+
+/* Dividing 128 bits is a call of a function; most sums need 64. */
+static wide_integer divide_wide(wide_integer sum, size_t divisor)
+{
+    return sum == (int64_t)sum ? (wide_integer)((int64_t)sum / (int64_t)divisor)
+                               : sum / (wide_integer)divisor;
+}
+
+#define DEFINE_INTEGER_AVERAGE(name, ctype)                                                          \
+    static void add_##name(union sums *sums, const void *next, size_t count)                         \
+    {                                                                                                \
+        const ctype *next_elems = next;                                                              \
+        for (size_t i = 0; sizeof(ctype) <= NARROW_BYTES && i < count; i++) {                        \
+            sums->narrow[i] += (int64_t)next_elems[i];                                               \
+        }                                                                                            \
+        for (size_t i = 0; sizeof(ctype) > NARROW_BYTES && i < count; i++) {                         \
+            sums->wide[i] += (wide_integer)next_elems[i];                                            \
+        }                                                                                            \
+    }                                                                                                \
+    static void divide_##name(void *quotients, const union sums *sums, size_t divisor, size_t count) \
+    {                                                                                                \
+        ctype *quotient_elems = quotients;                                                           \
+        bool is_exact = divisor < MOST_EXACT_SOURCES;                                                \
+        for (size_t i = 0; sizeof(ctype) <= NARROW_BYTES && is_exact && i < count; i++) {            \
+            quotient_elems[i] = (ctype)divide_narrow(sums->narrow[i], divisor);                      \
+        }                                                                                            \
+        for (size_t i = 0; sizeof(ctype) <= NARROW_BYTES && !is_exact && i < count; i++) {           \
+            quotient_elems[i] = (ctype)(sums->narrow[i] / (int64_t)divisor);                         \
+        }                                                                                            \
+        for (size_t i = 0; sizeof(ctype) > NARROW_BYTES && i < count; i++) {                         \
+            quotient_elems[i] = (ctype)divide_wide(sums->wide[i], divisor);                          \
+        }                                                                                            \
     }
 
 #define DEFINE_AVERAGE_FLOAT(name, ctype)
+#define DEFINE_AVERAGE_FLOAT8(name, ctype)
 #define DEFINE_AVERAGE_COMPLEX(name, ctype)
 #define DEFINE_AVERAGE_BOOLEAN(name, ctype)
 #define DEFINE_AVERAGE_SIGNED DEFINE_INTEGER_AVERAGE
@@ -225,6 +263,7 @@ struct average_functions {
 #undef DTYPE
 
 #define AVERAGE_FLOAT(NAME, name)
+#define AVERAGE_FLOAT8(NAME, name)
 #define AVERAGE_COMPLEX(NAME, name)
 #define AVERAGE_BOOLEAN(NAME, name)
 #define AVERAGE_SIGNED(NAME, name) [SHOAL_##NAME] = {.add = add_##name, .divide = divide_##name},
@@ -238,7 +277,7 @@ static const struct average_functions averages[DTYPE_COUNT] = {
 
 static void average_integers(const struct reduction *reduction)
 {
-    wide_integer sums[WIDE_BLOCK_COUNT];
+    union sums sums;
     alignas(MEM_DATA_ALIGNMENT) unsigned char block[WIDE_BLOCK_COUNT * sizeof(uint64_t)];
     const struct average_functions *functions = &averages[reduction->dtype];
     size_t element_bytes = dtype_bytes(reduction->dtype);
@@ -246,12 +285,12 @@ static void average_integers(const struct reduction *reduction)
     for (size_t begin = 0; begin < reduction->count; begin += count) {
         size_t left = reduction->count - begin;
         count = left < WIDE_BLOCK_COUNT ? left : WIDE_BLOCK_COUNT;
-        memset(sums, 0, sizeof(sums));
+        memset(&sums, 0, sizeof(sums));
         for (size_t s = 0; s < reduction->n_srcs; s++) {
             memcpy(block, element_at(reduction->srcs[s], reduction->dtype, begin), count * element_bytes);
-            functions->add(sums, block, count);
+            functions->add(&sums, block, count);
         }
-        functions->divide(block, sums, reduction->n_srcs, count);
+        functions->divide(block, &sums, reduction->n_srcs, count);
         memcpy((char *)reduction->dst + begin * element_bytes, block, count * element_bytes);
     }
 }

@@ -147,7 +147,14 @@ static inline struct dtype_c128 plus_COMPLEX(struct dtype_c128 sum, struct dtype
         }                                                                                            \
     }
 
-#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) ADD(NAME, kind)
+/* 8-bit floats have no sums. */
+#define ADD_FLOAT(NAME) ADD(NAME, FLOAT)
+#define ADD_FLOAT8(NAME)
+#define ADD_SIGNED(NAME) ADD(NAME, SIGNED)
+#define ADD_UNSIGNED(NAME) ADD(NAME, UNSIGNED)
+#define ADD_BOOLEAN(NAME) ADD(NAME, BOOLEAN)
+#define ADD_COMPLEX(NAME) ADD(NAME, COMPLEX)
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) ADD_##kind(NAME)
 #include "tensor/dtypes.def"
 #undef DTYPE
 
@@ -252,7 +259,13 @@ static inline double divide_real(double sum, int64_t divisor)
         }                                                                                                  \
     }
 
-#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) FINISH(NAME, ctype, kind)
+#define STORE_FLOAT(NAME, ctype) FINISH(NAME, ctype, FLOAT)
+#define STORE_FLOAT8(NAME, ctype)
+#define STORE_SIGNED(NAME, ctype) FINISH(NAME, ctype, SIGNED)
+#define STORE_UNSIGNED(NAME, ctype) FINISH(NAME, ctype, UNSIGNED)
+#define STORE_BOOLEAN(NAME, ctype) FINISH(NAME, ctype, BOOLEAN)
+#define STORE_COMPLEX(NAME, ctype) FINISH(NAME, ctype, COMPLEX)
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) STORE_##kind(NAME, ctype)
 #include "tensor/dtypes.def"
 #undef DTYPE
 
@@ -260,8 +273,20 @@ static const struct sum_row {
     void (*add)(void *sums, const struct panel *panel);
     void (*finish)(char *dst, int64_t stride, const void *sums, int64_t count, int64_t divisor);
 } sum_rows[DTYPE_COUNT] = {
-#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) \
-    [SHOAL_##NAME] = {.add = add_##NAME, .finish = finish_##NAME},
+#define SUMS(NAME)                                 \
+    {                                              \
+        .add = add_##NAME, .finish = finish_##NAME \
+    }
+#define SUMS_FLOAT(NAME) SUMS(NAME)
+#define SUMS_FLOAT8(NAME)           \
+    {                               \
+        .add = NULL, .finish = NULL \
+    }
+#define SUMS_SIGNED(NAME) SUMS(NAME)
+#define SUMS_UNSIGNED(NAME) SUMS(NAME)
+#define SUMS_BOOLEAN(NAME) SUMS(NAME)
+#define SUMS_COMPLEX(NAME) SUMS(NAME)
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) [SHOAL_##NAME] = SUMS_##kind(NAME),
 #include "tensor/dtypes.def"
 #undef DTYPE
 };
@@ -340,6 +365,9 @@ shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct 
 {
     if (dtype == SHOAL_BOOL && divisor != 0) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "the mean is not supported for bool");
+    }
+    if (!sum_rows[dtype].add) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the sum is not supported for %s", shoal_dtype_name(dtype));
     }
     if (iterate_is_empty(n_dims, shape)) {
         store_empty_sums(dtype, dst, n_dims, shape, is_reduced);

@@ -6,6 +6,7 @@
 
 /* By kind of dtype: equal, NaN with NaN too. */
 #define EQUAL_FLOAT(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
+#define EQUAL_FLOAT8 EQUAL_FLOAT
 #define EQUAL_SIGNED(a, b) ((a) == (b))
 #define EQUAL_UNSIGNED(a, b) ((a) == (b))
 #define EQUAL_BOOLEAN(a, b) ((a) == (b))
@@ -13,6 +14,7 @@
 
 /* What is chosen: any true byte is stored as 1. */
 #define CHOSEN_FLOAT(element) (element)
+#define CHOSEN_FLOAT8(element) (element)
 #define CHOSEN_SIGNED(element) (element)
 #define CHOSEN_UNSIGNED(element) (element)
 #define CHOSEN_BOOLEAN(element) ((element) != 0)

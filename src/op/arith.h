@@ -8,7 +8,10 @@
 
 shoal_status arith_check_same_dtype(const shoal_tensor *self, const shoal_tensor *other);
 
-/* SHOAL_ERR_UNSUPPORTED where truth values have no meaning: sub, div, neg. */
+/* SHOAL_ERR_UNSUPPORTED for dtypes that are only moved and cast: 8-bit floats. */
+shoal_status arith_check_dtype(const shoal_tensor *self);
+
+/* As arith_check_dtype, and SHOAL_ERR_UNSUPPORTED where truth values have no meaning: sub, div, neg. */
 shoal_status arith_check_number(const shoal_tensor *self);
 
 /* SHOAL_ERR_INVALID, naming the argument, for a number that an integer tensor cannot hold. */

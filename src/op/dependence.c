@@ -52,6 +52,12 @@ uint64_t op_dependence_state(const struct op_dependence *dependence)
     return dependence->owner ? dependence->kind->state(dependence->owner) : dependence->last;
 }
 
+shoal_status op_dependence_agree(const struct op_dependence *dependence)
+{
+    return dependence->owner && dependence->kind->agree ? dependence->kind->agree(dependence->owner)
+                                                        : SHOAL_OK;
+}
+
 bool op_dependence_has_gone(const struct op_dependence *dependence, uint64_t state)
 {
     return dependence->kind->never_returns && op_dependence_state(dependence) != state;

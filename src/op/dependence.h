@@ -19,6 +19,9 @@ struct op_dependence_kind {
     uint64_t (*state)(const void *owner);
     /* Writes what has changed last: "parameter weight of linear was replaced". It is NULL if nothing is known. */
     void (*describe)(const void *owner, char *text, size_t text_bytes);
+    /* Collective: compares with other ranks what the state is made of. Called before a compiled step is planned. It is NULL
+       if ranks have nothing to compare but their plans. */
+    shoal_status (*agree)(const void *owner);
     bool never_returns; /* a state that has changed never comes back */
 };
 
@@ -33,6 +36,8 @@ void op_dependence_leave(struct op_dependence *dependence, uint64_t last);
 
 /* The owner's present state. */
 uint64_t op_dependence_state(const struct op_dependence *dependence);
+/* Compares the state with other ranks. */
+shoal_status op_dependence_agree(const struct op_dependence *dependence);
 /* Whether `state` was the state, is not any more, and will never be again. */
 bool op_dependence_has_gone(const struct op_dependence *dependence, uint64_t state);
 /* Writes what has changed last, "" if that is not known. */

@@ -18,8 +18,18 @@ shoal_status arith_check_same_dtype(const shoal_tensor *self, const shoal_tensor
                      shoal_dtype_name(other->dtype), shoal_dtype_name(self->dtype));
 }
 
+shoal_status arith_check_dtype(const shoal_tensor *self)
+{
+    if (dtype_kind(self->dtype) != DTYPE_KIND_FLOAT8) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_UNSUPPORTED, "self: %s has no arithmetic; cast with to_dtype first",
+                     shoal_dtype_name(self->dtype));
+}
+
 shoal_status arith_check_number(const shoal_tensor *self)
 {
+    TRY(arith_check_dtype(self));
     if (self->dtype != SHOAL_BOOL) {
         return SHOAL_OK;
     }
@@ -34,6 +44,7 @@ shoal_status meta_binary(shoal_op_call_context *call, const shoal_value *argumen
     const shoal_tensor *other = arguments[1].as.tensor;
     int n_dims;
     int64_t shape[SHOAL_MAX_DIMS];
+    TRY(arith_check_dtype(self));
     TRY(arith_check_same_dtype(self, other));
     TRY(layout_broadcast(self->layout.n_dims, self->layout.shape, other->layout.n_dims, other->layout.shape,
                          &n_dims, shape));
@@ -62,6 +73,7 @@ shoal_status arith_run(enum kernel_binary op, shoal_tensor *dst, shoal_tensor *s
 
 shoal_status meta_binary_(shoal_op_call_context *call, const shoal_value *arguments)
 {
+    TRY(arith_check_dtype(arguments[0].as.tensor));
     TRY(arith_check_same_dtype(arguments[0].as.tensor, arguments[1].as.tensor));
     TRY(op_check_in_place(arguments[0].as.tensor, arguments[1].as.tensor));
     return shoal_op_output_alias(call, arguments[0].as.tensor);
@@ -133,12 +145,14 @@ shoal_status arith_check_fits(const shoal_tensor *self, const char *name, const 
 
 shoal_status meta_scalar(shoal_op_call_context *call, const shoal_value *arguments)
 {
+    TRY(arith_check_dtype(arguments[0].as.tensor));
     TRY(arith_check_fits(arguments[0].as.tensor, "other", &arguments[1]));
     return op_declare_like(call, arguments[0].as.tensor, arguments[0].as.tensor->dtype);
 }
 
 shoal_status meta_scalar_(shoal_op_call_context *call, const shoal_value *arguments)
 {
+    TRY(arith_check_dtype(arguments[0].as.tensor));
     TRY(arith_check_fits(arguments[0].as.tensor, "other", &arguments[1]));
     return declare_itself(call, arguments[0].as.tensor);
 }

@@ -92,13 +92,12 @@ static shoal_status check_pairs_apart(const shoal_value *self, const shoal_value
     return SHOAL_OK;
 }
 
-static shoal_status declare_targets(shoal_op_call_context *call, const shoal_value *arguments,
-                                    bool needs_same_dtype)
+static shoal_status declare_targets(shoal_op_call_context *call, const shoal_value *arguments, bool adds)
 {
     TRY(check_lengths(&arguments[0], &arguments[1]));
     for (size_t i = 0; i < arguments[0].count; i++) {
-        shoal_status status = SHOAL_OK;
-        if (needs_same_dtype) {
+        shoal_status status = adds ? arith_check_dtype(arguments[0].as.tensors[i]) : SHOAL_OK;
+        if (adds && status == SHOAL_OK) {
             status = arith_check_same_dtype(arguments[0].as.tensors[i], arguments[1].as.tensors[i]);
         }
         if (status == SHOAL_OK) {
@@ -114,12 +113,12 @@ static shoal_status declare_targets(shoal_op_call_context *call, const shoal_val
 
 shoal_status meta_foreach_copy_(shoal_op_call_context *call, const shoal_value *arguments)
 {
-    return declare_targets(call, arguments, /*needs_same_dtype=*/false);
+    return declare_targets(call, arguments, /*adds=*/false);
 }
 
 shoal_status meta_foreach_add_(shoal_op_call_context *call, const shoal_value *arguments)
 {
-    return declare_targets(call, arguments, /*needs_same_dtype=*/true);
+    return declare_targets(call, arguments, /*adds=*/true);
 }
 
 shoal_status meta_foreach_div(shoal_op_call_context *call, const shoal_value *arguments)

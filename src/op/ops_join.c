@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows that join and cut by copying: cat stack, and what sharding packs and unpacks. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -137,6 +138,26 @@ shoal_status run_stack(shoal_op_call_context *call, const shoal_value *arguments
     return SHOAL_OK;
 }
 
+/* Into given tensors ----------------------------------------------------------------------------------- */
+
+/* Checks that `out` can be written as a result of that shape, and shares no memory with `source`. */
+static shoal_status check_out(const char *argument, const shoal_tensor *out, const shoal_tensor *source,
+                              int n_dims, const int64_t *shape)
+{
+    TRY(op_check_writable(argument, out));
+    if (!layout_is_same_shape(out->layout.n_dims, out->layout.shape, n_dims, shape)) {
+        char is[LAYOUT_TEXT_BYTES];
+        char needed[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID, "%s: shape %s is not that of the result, %s", argument,
+                         layout_format(is, out->layout.n_dims, out->layout.shape),
+                         layout_format(needed, n_dims, shape));
+    }
+    if (tensor_may_overlap(source, out)) {
+        return error_set(SHOAL_ERR_INVALID, "%s: it shares memory with an input", argument);
+    }
+    return SHOAL_OK;
+}
+
 /* split_with_sizes_copy -------------------------------------------------------------------------------- */
 
 shoal_status meta_split_with_sizes_copy(shoal_op_call_context *call, const shoal_value *arguments)
@@ -153,10 +174,53 @@ shoal_status meta_split_with_sizes_copy(shoal_op_call_context *call, const shoal
     return SHOAL_OK;
 }
 
-/* A contiguous [rows, columns] that is cut along the columns: FSDP unpacks gathered parameters this way. */
-static bool is_columns(const shoal_tensor *self, int dim, size_t n_outputs)
+static shoal_status check_piece(const shoal_value *outs, size_t index, const shoal_tensor *self,
+                                const struct layout *layout)
 {
-    return n_outputs > 0 && self->layout.n_dims == 2 && dim == 1 && self->is_contiguous && self->count > 0;
+    char name[40];
+    const shoal_tensor *out = outs->as.tensors[index];
+    (void)snprintf(name, sizeof name, "outs: tensor %zu", index);
+    if (out->dtype != self->dtype) {
+        return error_set(SHOAL_ERR_INVALID, "%s is %s, self is %s", name, shoal_dtype_name(out->dtype),
+                         shoal_dtype_name(self->dtype));
+    }
+    TRY(check_out(name, out, self, layout->n_dims, layout->shape));
+    for (size_t i = 0; i < index; i++) {
+        if (tensor_may_overlap(out, outs->as.tensors[i])) {
+            return error_set(SHOAL_ERR_INVALID, "%s shares memory with tensor %zu", name, i);
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status meta_split_with_sizes_copy_out(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    const shoal_value *outs = &arguments[0];
+    shoal_tensor *self = arguments[1].as.tensor;
+    struct layout layout = self->layout;
+    int dim;
+    TRY(layout_normalise_dim("dim", arguments[3].as.integer, layout.n_dims, &dim));
+    TRY(op_check_sizes(self, &arguments[2], dim));
+    if (outs->count != arguments[2].count) {
+        return error_set(SHOAL_ERR_INVALID, "outs: %zu tensors for %zu sizes", outs->count,
+                         arguments[2].count);
+    }
+    for (size_t i = 0; i < outs->count; i++) {
+        layout.shape[dim] = arguments[2].as.integers[i];
+        TRY(check_piece(outs, i, self, &layout));
+        TRY(shoal_op_output_alias(call, outs->as.tensors[i]));
+    }
+    return SHOAL_OK;
+}
+
+/* A contiguous [rows, columns] that is cut along the columns: FSDP unpacks gathered parameters this way. */
+static bool is_columns(const shoal_tensor *self, int dim, shoal_tensor *const *outputs, size_t n_outputs)
+{
+    bool is = n_outputs > 0 && self->layout.n_dims == 2 && dim == 1 && self->is_contiguous && self->count > 0;
+    for (size_t i = 0; is && i < n_outputs; i++) {
+        is = outputs[i]->is_contiguous;
+    }
+    return is;
 }
 
 static shoal_status unpack_columns(shoal_op_call_context *call, shoal_tensor *self,
@@ -176,24 +240,33 @@ static shoal_status unpack_columns(shoal_op_call_context *call, shoal_tensor *se
     return SHOAL_OK;
 }
 
-size_t workspace_split_with_sizes_copy(const shoal_op_call_context *call, const shoal_value *arguments,
-                                       shoal_tensor *const *outputs, size_t n_outputs)
+static size_t measure_split(const shoal_tensor *self, int64_t dim, shoal_tensor *const *outputs,
+                            size_t n_outputs)
 {
-    const shoal_tensor *self = arguments[0].as.tensor;
-    int64_t dim = arguments[2].as.integer;
-    return is_columns(self, dim == 1 || dim == -1 ? 1 : 0, n_outputs)
+    return is_columns(self, dim == 1 || dim == -1 ? 1 : 0, outputs, n_outputs)
                ? op_round_workspace(n_outputs * sizeof(struct kernel_unpack_item))
                : 0;
 }
 
-shoal_status run_split_with_sizes_copy(shoal_op_call_context *call, const shoal_value *arguments,
+size_t workspace_split_with_sizes_copy(const shoal_op_call_context *call, const shoal_value *arguments,
                                        shoal_tensor *const *outputs, size_t n_outputs)
 {
-    shoal_tensor *self = arguments[0].as.tensor;
+    return measure_split(arguments[0].as.tensor, arguments[2].as.integer, outputs, n_outputs);
+}
+
+size_t workspace_split_with_sizes_copy_out(const shoal_op_call_context *call, const shoal_value *arguments,
+                                           shoal_tensor *const *outputs, size_t n_outputs)
+{
+    return measure_split(arguments[1].as.tensor, arguments[3].as.integer, outputs, n_outputs);
+}
+
+static shoal_status split_copy(shoal_op_call_context *call, shoal_tensor *self, int64_t given_dim,
+                               shoal_tensor *const *outputs, size_t n_outputs)
+{
     struct kernel_operand from;
     int dim;
-    TRY(layout_normalise_dim("dim", arguments[2].as.integer, self->layout.n_dims, &dim));
-    if (is_columns(self, dim, n_outputs)) {
+    TRY(layout_normalise_dim("dim", given_dim, self->layout.n_dims, &dim));
+    if (is_columns(self, dim, outputs, n_outputs)) {
         return unpack_columns(call, self, outputs, n_outputs);
     }
     TRY(op_operand(self, &from));
@@ -208,74 +281,190 @@ shoal_status run_split_with_sizes_copy(shoal_op_call_context *call, const shoal_
     return SHOAL_OK;
 }
 
+shoal_status run_split_with_sizes_copy(shoal_op_call_context *call, const shoal_value *arguments,
+                                       shoal_tensor *const *outputs, size_t n_outputs)
+{
+    return split_copy(call, arguments[0].as.tensor, arguments[2].as.integer, outputs, n_outputs);
+}
+
+shoal_status run_split_with_sizes_copy_out(shoal_op_call_context *call, const shoal_value *arguments,
+                                           shoal_tensor *const *outputs, size_t n_outputs)
+{
+    return split_copy(call, arguments[1].as.tensor, arguments[3].as.integer, outputs, n_outputs);
+}
+
 /* chunk_cat -------------------------------------------------------------------------------------------- */
 
-/* A tensor as rows of its first dimension. */
-static shoal_status measure(const shoal_tensor *tensor, size_t index, struct kernel_pack_item *item)
+/* What is cut: dimension `dim` of all tensors, whose dimensions before it are equal. */
+struct chunks {
+    int dim;
+    int64_t n_chunks;
+    int64_t n_blocks;  /* all indices of the dimensions before dim: a packed matrix for each */
+    int64_t row_elems; /* of these matrices */
+};
+
+/* A tensor as rows of the dimension that is cut. */
+static struct kernel_pack_item item_of(const shoal_tensor *tensor, const struct chunks *chunks)
 {
-    if (tensor->layout.n_dims == 0 || tensor->count == 0) {
-        char shape[LAYOUT_TEXT_BYTES];
+    int64_t n_rows = tensor->layout.shape[chunks->dim];
+    return (struct kernel_pack_item){.rows = n_rows, .row_elems = tensor->count / chunks->n_blocks / n_rows};
+}
+
+static shoal_status check_chunked(const shoal_value *list, size_t index, int dim)
+{
+    const struct layout *first = &list->as.tensors[0]->layout;
+    const shoal_tensor *tensor = list->as.tensors[index];
+    char shape[LAYOUT_TEXT_BYTES];
+    (void)layout_format(shape, tensor->layout.n_dims, tensor->layout.shape);
+    if (tensor->layout.n_dims <= dim || tensor->count == 0) {
         return error_set(SHOAL_ERR_INVALID, "tensors: tensor %zu of shape %s has no rows to chunk", index,
-                         layout_format(shape, tensor->layout.n_dims, tensor->layout.shape));
+                         shape);
     }
-    *item = (struct kernel_pack_item){.rows = tensor->layout.shape[0],
-                                      .row_elems = tensor->count / tensor->layout.shape[0]};
+    if (!layout_is_same_shape(dim, tensor->layout.shape, dim, first->shape)) {
+        char other[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID,
+                         "tensors: tensor %zu of shape %s differs from the first, %s, before dimension %d",
+                         index, shape, layout_format(other, first->n_dims, first->shape), dim);
+    }
     return SHOAL_OK;
 }
 
-shoal_status meta_chunk_cat(shoal_op_call_context *call, const shoal_value *arguments)
+static shoal_status measure_chunks(const shoal_value *list, int64_t n_chunks, int64_t dim,
+                                   struct chunks *chunks_out)
 {
-    const shoal_value *list = &arguments[0];
-    int64_t n_chunks = arguments[1].as.integer;
-    int64_t row_elems = 0;
+    struct chunks chunks = {.n_chunks = n_chunks, .n_blocks = 1};
     TRY(check_list(list));
     if (n_chunks < 1) {
         return error_set(SHOAL_ERR_INVALID, "n_chunks: %" PRId64 " is not positive", n_chunks);
     }
+    const struct layout *first = &list->as.tensors[0]->layout;
+    if (first->n_dims > 0) { /* without dimensions there are no rows, which is said below */
+        TRY(layout_normalise_dim("dim", dim, first->n_dims, &chunks.dim));
+    }
+    for (int i = 0; i < chunks.dim; i++) {
+        chunks.n_blocks *= first->shape[i];
+    }
     for (size_t i = 0; i < list->count; i++) {
-        struct kernel_pack_item item = {.data = NULL};
-        TRY(measure(list->as.tensors[i], i, &item));
+        TRY(check_chunked(list, i, chunks.dim));
+        struct kernel_pack_item item = item_of(list->as.tensors[i], &chunks);
         int64_t elems;
         int64_t chunk_rows = item.rows / n_chunks + (item.rows % n_chunks != 0);
         if (__builtin_mul_overflow(chunk_rows, item.row_elems, &elems) ||
-            __builtin_add_overflow(row_elems, elems, &row_elems)) {
+            __builtin_add_overflow(chunks.row_elems, elems, &chunks.row_elems)) {
             return error_set(SHOAL_ERR_INVALID,
                              "tensors: a row of the result would have more than 2^63 elements");
         }
     }
-    return shoal_op_output(call, (int64_t[]){n_chunks, row_elems}, 2, arguments[2].as.dtype);
+    *chunks_out = chunks;
+    return SHOAL_OK;
+}
+
+/* The dimensions before the one that is cut, chunks, and what a chunk has of all tensors. Returns how many they are. */
+static int chunks_shape(const struct chunks *chunks, const shoal_value *list, int64_t *shape)
+{
+    memcpy(shape, list->as.tensors[0]->layout.shape, (size_t)chunks->dim * sizeof(shape[0]));
+    shape[chunks->dim] = chunks->n_chunks;
+    shape[chunks->dim + 1] = chunks->row_elems;
+    return chunks->dim + 2;
+}
+
+/* A result has one dimension more than the first `dim` of its tensors. */
+static shoal_status check_dims(const struct chunks *chunks)
+{
+    return chunks->dim + 2 <= SHOAL_MAX_DIMS
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "dim: the result would have more than %d dimensions",
+                           SHOAL_MAX_DIMS);
+}
+
+shoal_status meta_chunk_cat(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    struct chunks chunks;
+    int64_t shape[SHOAL_MAX_DIMS];
+    TRY(measure_chunks(&arguments[0], arguments[1].as.integer, arguments[3].as.integer, &chunks));
+    TRY(check_dims(&chunks));
+    int n_dims = chunks_shape(&chunks, &arguments[0], shape);
+    return shoal_op_output(call, shape, n_dims, arguments[2].as.dtype);
+}
+
+shoal_status meta_chunk_cat_out(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *out = arguments[0].as.tensor;
+    struct chunks chunks;
+    int64_t shape[SHOAL_MAX_DIMS];
+    TRY(measure_chunks(&arguments[1], arguments[2].as.integer, arguments[3].as.integer, &chunks));
+    TRY(check_dims(&chunks));
+    int n_dims = chunks_shape(&chunks, &arguments[1], shape);
+    for (size_t i = 0; i < arguments[1].count; i++) {
+        TRY(check_out("out", out, arguments[1].as.tensors[i], n_dims, shape));
+    }
+    if (!out->is_contiguous) {
+        return error_set(SHOAL_ERR_INVALID, "out: it is not contiguous");
+    }
+    return shoal_op_output_alias(call, out);
+}
+
+static size_t measure_items(const shoal_value *list)
+{
+    size_t bytes = op_round_workspace(list->count * sizeof(struct kernel_pack_item));
+    for (size_t i = 0; i < list->count; i++) {
+        bytes += op_contiguous_bytes(list->as.tensors[i]);
+    }
+    return bytes;
 }
 
 size_t workspace_chunk_cat(const shoal_op_call_context *call, const shoal_value *arguments,
                            shoal_tensor *const *outputs, size_t n_outputs)
 {
-    size_t bytes = op_round_workspace(arguments[0].count * sizeof(struct kernel_pack_item));
-    for (size_t i = 0; i < arguments[0].count; i++) {
-        bytes += op_contiguous_bytes(arguments[0].as.tensors[i]);
+    return measure_items(&arguments[0]);
+}
+
+size_t workspace_chunk_cat_out(const shoal_op_call_context *call, const shoal_value *arguments,
+                               shoal_tensor *const *outputs, size_t n_outputs)
+{
+    return measure_items(&arguments[1]);
+}
+
+static shoal_status pack_chunks(shoal_op_call_context *call, const shoal_value *list, int64_t n_chunks,
+                                int64_t dim, shoal_tensor *out)
+{
+    struct chunks chunks;
+    void *destination;
+    TRY(measure_chunks(list, n_chunks, dim, &chunks));
+    TRY(tensor_address(out, &destination));
+    struct kernel_pack_item *items = shoal_op_workspace(call, list->count * sizeof(*items));
+    if (!items) {
+        return SHOAL_ERR_NO_MEMORY;
     }
-    return bytes;
+    shoal_dtype dtype = list->as.tensors[0]->dtype;
+    for (size_t i = 0; i < list->count; i++) {
+        void *data;
+        items[i] = item_of(list->as.tensors[i], &chunks);
+        TRY(op_contiguous(call, list->as.tensors[i], &data));
+        items[i].data = data;
+    }
+    size_t block_bytes = (size_t)(n_chunks * chunks.row_elems) * dtype_bytes(out->dtype);
+    for (int64_t block = 0; block < chunks.n_blocks; block++) {
+        kernel_pack(out->dtype, (char *)destination + (size_t)block * block_bytes, dtype, items, list->count,
+                    n_chunks, 0, n_chunks);
+        for (size_t i = 0; i < list->count; i++) {
+            items[i].data = (const char *)items[i].data +
+                            (size_t)(items[i].rows * items[i].row_elems) * dtype_bytes(dtype);
+        }
+    }
+    return SHOAL_OK;
 }
 
 shoal_status run_chunk_cat(shoal_op_call_context *call, const shoal_value *arguments,
                            shoal_tensor *const *outputs, size_t n_outputs)
 {
-    const shoal_value *list = &arguments[0];
-    int64_t n_chunks = arguments[1].as.integer;
-    void *destination;
-    TRY(tensor_address(outputs[0], &destination));
-    struct kernel_pack_item *items = shoal_op_workspace(call, list->count * sizeof(*items));
-    if (!items) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < list->count; i++) {
-        void *data;
-        TRY(measure(list->as.tensors[i], i, &items[i]));
-        TRY(op_contiguous(call, list->as.tensors[i], &data));
-        items[i].data = data;
-    }
-    kernel_pack(outputs[0]->dtype, destination, list->as.tensors[0]->dtype, items, list->count, n_chunks, 0,
-                n_chunks);
-    return SHOAL_OK;
+    return pack_chunks(call, &arguments[0], arguments[1].as.integer, arguments[3].as.integer, outputs[0]);
+}
+
+shoal_status run_chunk_cat_out(shoal_op_call_context *call, const shoal_value *arguments,
+                               shoal_tensor *const *outputs, size_t n_outputs)
+{
+    return pack_chunks(call, &arguments[1], arguments[2].as.integer, arguments[3].as.integer, outputs[0]);
 }
 
 /* all_gather_copy_in ----------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/try.h"
+#include "op/arith.h"
 #include "op/operand.h"
 #include "op/rows.h"
 #include "tensor/dtype.h"
@@ -52,6 +53,7 @@ shoal_status meta_sum(shoal_op_call_context *call, const shoal_value *arguments)
     if (arguments[0].as.tensor->dtype == SHOAL_BOOL) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "self: bool has no sum; cast to an integer first");
     }
+    TRY(arith_check_dtype(arguments[0].as.tensor));
     return declare_sum(call, arguments);
 }
 

@@ -14,6 +14,16 @@
 struct op_dependence; /* dependence.h */
 struct op_tracer;
 
+/* What a layer does after each run of a compiled step, besides what the graph does. */
+struct op_run_end {
+    /* Called once, when the step has been captured: an error refuses the capture. May be NULL. */
+    shoal_status (*check)(void *context);
+    /* The graph has run, and gradients are on their leaves. An error is that of the run. */
+    shoal_status (*run)(void *context);
+    void (*release)(void *context); /* the graph is freed */
+    void *context;
+};
+
 /* How layers tell a capture what it cannot see. Called in the scope that is traced. */
 struct op_capture {
     /*
@@ -24,8 +34,12 @@ struct op_capture {
      */
     shoal_status (*add_input)(struct op_tracer *tracer, shoal_tensor *tensor, shoal_tensor *source,
                               const char *name);
+    /* How a tensor is called in the module that it belongs to: "h.0.attn.c_proj.bias". An input that it becomes has that
+       name if the tensor covers its storage and has no name itself. The first name of a storage holds. */
+    shoal_status (*name_tensor)(struct op_tracer *tracer, const shoal_tensor *tensor, const char *name);
     /* From now on the storage of `target` holds `value`, which has the same shape and dtype: for parameters that are
-       gathered. Views of the target follow. No version changes. */
+       gathered. Views of the target follow. No version changes. NULL: it holds nothing, and a call that uses it is
+       SHOAL_ERR_STATE, as where memory was released. */
     shoal_status (*rebind)(struct op_tracer *tracer, shoal_tensor *target, shoal_tensor *value);
     /*
      * Call before the gradient of a leaf changes. The gradient that it has at the end of the capture is an output
@@ -52,6 +66,9 @@ struct op_capture {
     /* Something was done, in a call that cannot fail, that the graph will not do again: the capture fails at its end, with
        the thread's error text. */
     void (*refuse)(struct op_tracer *tracer, shoal_status status);
+    /* Adds something that is done after each run of a compiled step, in the order of these calls. If this fails, `release`
+       is not called. */
+    shoal_status (*after_run)(struct op_tracer *tracer, const struct op_run_end *end);
     /* Calls `restore` when the capture ends, also after a failure; the function that was added last is called first. If
        at_end itself fails, `restore` is not called. */
     shoal_status (*at_end)(struct op_tracer *tracer, void (*restore)(void *context), void *context);
@@ -61,7 +78,9 @@ struct op_tracer {
     shoal_status (*call)(struct op_tracer *tracer, const shoal_op *op, const shoal_value *arguments,
                          shoal_value *result_out);
     const struct op_capture *capture; /* NULL if calls run as usual */
+    uint64_t number;                  /* in a capture: differs from that of any other capture; not 0 */
     uint64_t latest_change; /* in a capture: what was there before it has no larger number (base/changes.h) */
+    bool is_compiled;       /* in a capture: of a compiled step, which does what after_run adds */
     uint64_t oldest_record; /* in a capture: older records of autograd are not walked (autograd/node.h) */
 };
 

@@ -17,8 +17,10 @@
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
-/* kDLBool of DLPack 0.8 and later; older headers lack it. */
+/* kDLBool of DLPack 0.8, kDLFloat8_e4m3fn and kDLFloat8_e5m2 of DLPack 1.1; older headers lack them. */
 #define DTYPE_DLPACK_BOOL 6
+#define DTYPE_DLPACK_F8_E4M3FN 10
+#define DTYPE_DLPACK_F8_E5M2 12
 
 struct dlpack_row {
     uint8_t code;

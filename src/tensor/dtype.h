@@ -14,7 +14,8 @@ enum dtype_kind {
     DTYPE_KIND_SIGNED,
     DTYPE_KIND_UNSIGNED,
     DTYPE_KIND_BOOLEAN,
-    DTYPE_KIND_COMPLEX
+    DTYPE_KIND_COMPLEX,
+    DTYPE_KIND_FLOAT8 /* moved, cast and stored; no arithmetic */
 };
 
 struct dtype_c64 {
@@ -57,6 +58,12 @@ static inline size_t dtype_bytes(shoal_dtype dtype)
 static inline enum dtype_kind dtype_kind(shoal_dtype dtype)
 {
     return dtype_rows[dtype].kind;
+}
+
+/* Whether elements are real floating-point numbers, with arithmetic (shoal_dtype_is_floating) or without. */
+static inline bool dtype_is_real(shoal_dtype dtype)
+{
+    return dtype_kind(dtype) == DTYPE_KIND_FLOAT || dtype_kind(dtype) == DTYPE_KIND_FLOAT8;
 }
 
 /* SHOAL_ERR_INVALID, naming the argument, for a number that is no dtype. */

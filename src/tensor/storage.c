@@ -570,6 +570,21 @@ shoal_status storage_wait_writable(struct storage *storage, bool overwrites)
                                        : SHOAL_OK;
 }
 
+bool storage_test_readable_in(struct storage *storage, struct span span)
+{
+    const struct access access = {.span = span};
+    for (;;) {
+        bool has_failed;
+        struct completion *completion = find_obstacle(storage, &access, &has_failed);
+        bool is_last = !completion || has_failed;
+        bool has_ended = is_last || completion_test(completion);
+        completion_unref(completion);
+        if (is_last || !has_ended) {
+            return has_ended;
+        }
+    }
+}
+
 shoal_status storage_peek_failure(struct storage *storage, struct span span)
 {
     struct completion *completion = NULL;

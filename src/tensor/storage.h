@@ -143,6 +143,9 @@ static inline bool storage_has_fences(const struct storage *storage)
    tensor. */
 shoal_status storage_wait_readable_in(struct storage *storage, struct span span);
 
+/* Whether storage_wait_readable_in would not wait. Never waits, and pushes the writes that it finds. */
+bool storage_test_readable_in(struct storage *storage, struct span span);
+
 /*
  * Call before writing: waits for writes and reads in the span. A failed write is an error, unless `overwrites` is set
  * and the span is dense and covers all bytes of the failed write. The caller then overwrites the whole span, and calls

@@ -506,6 +506,15 @@ bool shoal_tensor_is_contiguous(const shoal_tensor *tensor)
     return handle_is_alive(tensor) && tensor->is_contiguous;
 }
 
+bool shoal_tensor_is_complete(const shoal_tensor *tensor)
+{
+    if (!handle_is_alive(tensor) || (tensor->storage->traced_op && !tensor->storage->memory)) {
+        return false;
+    }
+    return !storage_has_fences(tensor->storage) ||
+           storage_test_readable_in(tensor->storage, tensor_span(tensor));
+}
+
 uint64_t shoal_tensor_version(const shoal_tensor *tensor)
 {
     /* Relaxed: versions are compared by the thread that owns the tensor. */
