@@ -120,7 +120,7 @@ typedef shoal_status (*shoal_end_hook)(void *context);
  * A hook that could never run is SHOAL_ERR_STATE: the tensor does not require a gradient, or its record was used up by
  * a backward pass; shoal_on_accumulated on a result; shoal_on_gradient on a shard (shoal/fully_shard.h), whose
  * gradient comes from a reduction. Use shoal_on_accumulated for shards. In compiled steps (shoal_compile) only
- * shoal_on_gradient hooks can run.
+ * shoal_on_gradient hooks can run, and shoal_on_accumulated hooks on shards.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook,
                                                           void *context, SHOAL_GIVES shoal_hook **hook_out);

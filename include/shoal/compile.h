@@ -45,8 +45,9 @@ SHOAL_BEGIN_DECLS
 typedef struct shoal_pass_options {
     size_t struct_size; /* sizeof(shoal_pass_options) */
     /* Gradients of DDP are fused into buckets of this many MiB, the first into one of 1 MiB. If it is below 0, after
-       the first bucket each gradient has a bucket of its own. 0 means 25; for shoal_compile a sixteenth of all
-       gradients, but at least 1 and at most 25. */
+       the first bucket each gradient has a bucket of its own. 0 means a size
+       that follows from all gradients and from the machine: with it, calls cost as much time as the last bucket, which
+       nothing hides; at most 25, and for the first bucket, too. */
     double bucket_size_mb;
     /* Names of passes that are skipped, separated by commas. NULL skips none. */
     const char *disabled;
@@ -59,6 +60,10 @@ typedef struct shoal_pass_options {
     /* The most MiB of a bucket of the passes bucket_*: before a bucket grows beyond it, a new one begins. 0 means
        2000. */
     double comm_bucket_mb;
+    /* The machine for which times are estimated: the path of a file that `shoal bench probe` wrote, or a name that is
+       built in (`shoal info` lists them). NULL and "" mean SHOAL_MACHINE, and if that is not set, a machine that was
+       measured on a processor of this architecture. Ranks compare it: the same numbers on all of them. */
+    const char *machine;
 } shoal_pass_options;
 #define SHOAL_PASS_OPTIONS_INIT SHOAL_SIZED(shoal_pass_options)
 
@@ -223,13 +228,20 @@ typedef shoal_status (*shoal_step_function)(void *context, shoal_tensor *const *
  *
  * Modules that shoal_ddp wrapped or shoal_fully_shard cut appear with one functional collective for each parameter. A
  * module that was never called is prepared first, as by its first call, which is collective. Calls on groups that are
- * no ops (shoal/group.h) are SHOAL_ERR_STATE inside `step`, and so is a capture inside a capture.
+ * no ops (shoal/group.h, shoal/window.h) are SHOAL_ERR_STATE inside `step`, with the op to write instead, if there is
+ * one (docs/graph.md has the table); the capture then fails, even if the step goes on, unless the call was to end a
+ * group. A capture inside a capture is SHOAL_ERR_STATE, too.
  *
  * When the call returns, gradients, versions, modules, shards and groups are as they were before, also after an error.
  */
 SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
 shoal_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs, size_t n_inputs,
               size_t n_outputs, SHOAL_GIVES shoal_graph **graph_out);
+
+/* Tells whether this thread is in a step that is being captured, by shoal_capture or by the first run of a compiled
+   step. For code that steps share with programs, which may print or measure when nothing is captured. What the step
+   computes must not depend on it: the plan runs what was captured. */
+SHOAL_API bool shoal_is_capturing(void);
 
 /* Returns the tensor that placeholder number `index` of a captured graph stands for. Borrowed. It is NULL if the
    placeholder is an input of the step, or the graph was not captured. */
@@ -246,7 +258,7 @@ typedef struct shoal_compile_options {
     const char *passes;
     const shoal_pass_options *pass_options; /* NULL means their defaults */
     /* All-reduces with SHOAL_SUM of at most one_shot_max_bytes (0 means 131072) that can be made in comm memory are
-       made by one blocking call. */
+       made by one blocking call. A value that is in comm memory of another group is copied for it. */
     bool one_shot;
     size_t one_shot_max_bytes;
     bool no_reuse;        /* buffers do not share memory */
@@ -254,6 +266,9 @@ typedef struct shoal_compile_options {
     /* The most memory that the plan may take: pool, outputs, comm memory and windows together (shoal_plan_stats). 0
        means what is free on this machine and in its control group. */
     size_t max_bytes;
+    /* How many variants shoal_compile keeps: 1 to 4096; 0 means 64. Each has memory of its own (shoal_compile_report).
+       Ranks compare it. */
+    size_t max_variants;
 } shoal_compile_options;
 #define SHOAL_COMPILE_OPTIONS_INIT SHOAL_SIZED(shoal_compile_options)
 
@@ -278,7 +293,10 @@ shoal_plan_create(const shoal_graph *graph, shoal_world *world, const shoal_comp
 
 /*
  * Runs a plan: what shoal_graph_run does with its graph, with the same bits, in the plan's memory. Inputs in flight
- * are waited for. Ranks compare each collective, with its plan and its place in it.
+ * are waited for. So are works of the plan's world that were started on raw memory (shoal_group_all_reduce_start, say)
+ * and write memory of an input, or of an output of the last run, or read what this run writes; the status of such a
+ * work that fails is the status of the run. The program may wait for the work as well. Ranks compare each collective,
+ * with its plan and its place in it.
  *
  * Each output is a reference that the caller releases, to a tensor in the plan's memory; NULL stands for an absent
  * one. The next run overwrites that memory: an output that is still referenced then, itself or by a view, gets memory
@@ -397,16 +415,19 @@ typedef struct shoal_compiled shoal_compiled;
  * the other way round), a parameter was frozen or thawed, a setting of a wrapped module has changed
  * (shoal_ddp_set_sync, say), gradients are off in the scope and were on, or a module that the step has read or called
  * has changed: a parameter, buffer or child was added or replaced, a hook was added or removed; or a hook on the
- * gradient of a leaf was. Up to eight such variants are kept. It never falls back to running `step` uncompiled.
+ * gradient of a leaf was. Such variants are kept, up to max_variants of the options; then the one that was used least
+ * recently is freed as soon as a new one is complete, on all ranks the same one. It never falls back to running `step`
+ * uncompiled.
  *
  * Hooks: what module hooks and shoal_on_gradient hooks compute becomes part of the graph. Hooks that a graph cannot
- * have are SHOAL_ERR_STATE when the step is captured, with the name of the leaf: shoal_on_accumulated on leaves and
- * shards that the step reaches, shoal_on_backward_end, and any hook on the gradient of an input. So are steps that
- * change a module which was there before: its parameters, buffers, children and hooks, and hooks on leaves.
+ * have are SHOAL_ERR_STATE when the step is captured, with the name of the leaf: shoal_on_accumulated on leaves that
+ * the step reaches, shoal_on_backward_end, and any hook on the gradient of an input. So are steps that change a module
+ * which was there before: its parameters, buffers, children and hooks, and hooks on leaves. shoal_on_accumulated hooks
+ * on shards run after each run (shoal/fully_shard.h); if one fails, so does the run.
  *
  * Local, but all ranks compile the same steps in the same order. options are copied, and may be NULL. `context`, and
  * all that the step uses, must outlive the compiled step. `world` may be NULL for a step without groups. Once the
- * world is closed, the step can only be freed. SHOAL_ERR_INVALID: a pass is unknown.
+ * world is closed, the step can only be freed. SHOAL_ERR_INVALID: a pass is unknown, or max_variants is too large.
  *
  * With SHOAL_COMPILE_CHECK=1 in the environment the step is captured again before each run. If the graph differs, the
  * run is SHOAL_ERR_STATE with the first line that differs, or with the name of the tensor that another one stands for:
@@ -422,12 +443,14 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_
  * each a reference that the caller releases. Gradients are on the leaves, where optimizers and clipping find them.
  * Both lie in the plan's memory, as with shoal_plan_run. A gradient that lies elsewhere than when the step was
  * captured (in a flat buffer, say) is copied there for the run, and back. A gradient that the step sets to an input is
- * a view of that input, as shoal_set_grad makes one.
+ * a view of that input, as shoal_set_grad makes one. Works in flight on memory of inputs, of tensors that the step
+ * uses, and of gradients are waited for, as in shoal_plan_run.
  *
  * SHOAL_ERR_INVALID: an input is the result of recorded operations, or two inputs share memory. SHOAL_ERR_STATE: the
- * step runs already, in another thread, say. SHOAL_ERR_MISMATCH: inputs are of a new kind on some ranks only; ranks
- * compile in the same runs. SHOAL_ERR_UNSUPPORTED: the step writes a shard of a parameter that cannot be cut evenly,
- * and gathers it afterwards (an optimizer in the step may write it behind its last gather).
+ * step runs already, in another thread, say. SHOAL_ERR_MISMATCH: inputs are of a new kind on some ranks only, or ranks
+ * would free different variants; ranks compile in the same runs. SHOAL_ERR_UNSUPPORTED: the step writes a shard of a
+ * parameter that cannot be cut evenly, and gathers it afterwards (an optimizer in the step may write it behind its last
+ * gather).
  *
  * If a rank fails before its plan runs, it tells the ranks that it would have met: they get SHOAL_ERR_PEER with its
  * reason, and the groups on which they were waiting for it have failed. If all ranks fail, each has its own error, and
@@ -441,7 +464,7 @@ shoal_compiled_run(shoal_compiled *compiled, shoal_tensor *const *inputs, size_t
 /* Frees a compiled step and its plans. Local. NULL is allowed. */
 SHOAL_API void shoal_compiled_free(SHOAL_TAKES shoal_compiled *compiled);
 
-/* What the compiler did for the variant that ran last. */
+/* What the compiler did for the variant that ran last, and how many variants there are. */
 typedef struct shoal_compile_report {
     size_t struct_size;    /* sizeof(shoal_compile_report), set by the caller */
     size_t n_compiles;     /* compilations so far, of all variants */
@@ -455,6 +478,10 @@ typedef struct shoal_compile_report {
     uint64_t passes_ns;
     uint64_t lower_ns;
     shoal_plan_stats plan;
+    size_t n_variants;     /* that are kept now */
+    size_t n_evicted;      /* variants that were freed so far because max_variants were kept */
+    size_t variants_bytes; /* of the plans of all kept variants: pool, outputs and comm memory of this rank */
+    size_t variants_window_bytes; /* of their windows, which exist once per host */
 } shoal_compile_report;
 #define SHOAL_COMPILE_REPORT_INIT SHOAL_SIZED(shoal_compile_report)
 /* Gives the report. Local. SHOAL_ERR_STATE before the first run. */
@@ -466,7 +493,8 @@ SHOAL_API const shoal_graph *shoal_compiled_graph(const shoal_compiled *compiled
 SHOAL_API const shoal_plan *shoal_compiled_plan(const shoal_compiled *compiled);
 
 /* Returns the passes that shoal_compile runs by default, separated by commas:
-   "dedupe_waits,fuse_ddp_communication,...". */
+   "remove_dead,dedupe_waits,fuse_ddp_communication,...". They are all that it does to a captured graph. If a program
+   names passes of its own, shoal_compile runs remove_dead before them. */
 SHOAL_API const char *shoal_default_passes(void);
 
 SHOAL_END_DECLS

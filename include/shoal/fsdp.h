@@ -146,6 +146,27 @@ SHOAL_API void shoal_fsdp_free(SHOAL_TAKES shoal_fsdp *fsdp);
 
 /* Parameters ------------------------------------------------------------------------------------------- */
 
+typedef struct shoal_fsdp_unit_options {
+    size_t struct_size; /* sizeof(shoal_fsdp_unit_options) */
+    /* The ranks among which the parameters of the unit are cut: set one of the two, as for
+       shoal_fully_shard_options. */
+    shoal_group *group;
+    shoal_mesh *mesh;
+    bool is_replicated; /* with a group: every rank keeps everything, only gradients are averaged */
+} shoal_fsdp_unit_options;
+#define SHOAL_FSDP_UNIT_OPTIONS_INIT SHOAL_SIZED(shoal_fsdp_unit_options)
+
+/*
+ * Adds a unit whose parameters are cut among other ranks than the context's: an expert over its own ranks, a part with
+ * replicas beside others without. Its number is that of the next new unit, *unit_out; unit_out may be NULL. Other
+ * options are the context's. Parameters are then added to this number. Units over the context's own ranks need no such
+ * call. "Several meshes" in shoal/fully_shard.h says what all ranks have in common.
+ *
+ * SHOAL_ERR_STATE: after the first forward pass. SHOAL_ERR_INVALID: options are wrong.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_add_unit(shoal_fsdp *fsdp,
+                                                            const shoal_fsdp_unit_options *options,
+                                                            int *unit_out);
 /*
  * Adds a parameter to `unit`. Units are numbered 0, 1, 2, ... without gaps. Call it before the first forward pass, on
  * all ranks alike. `full` is the whole parameter, contiguous, of which this rank copies its part; NULL means zeros.

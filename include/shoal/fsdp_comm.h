@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Callbacks of the program in the communication of fully sharded data parallelism: a hook that sees reduced gradients,
- * and objects that gather parameters and reduce gradients instead of the library. shoal/fsdp_unit.h has the calls that
- * set them: shoal_fsdp_set_all_reduce_hook, shoal_fsdp_set_custom_all_gather and shoal_fsdp_set_custom_reduce_scatter.
+ * objects that gather parameters and reduce gradients instead of the library, and extensions, by which a parameter says
+ * what is gathered of it. shoal/fsdp_unit.h has the calls that set them: shoal_fsdp_set_all_reduce_hook,
+ * shoal_fsdp_set_custom_all_gather, shoal_fsdp_set_custom_reduce_scatter and shoal_fsdp_set_gather_extension.
  * They work for both ways to shard, shoal/fsdp.h and shoal/fully_shard.h.
  *
  *     static shoal_status over_hosts(void *context, const shoal_reduced_gradients *reduced, shoal_work **work_out)
@@ -27,7 +28,9 @@
 #ifndef SHOAL_FSDP_COMM_H
 #define SHOAL_FSDP_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "shoal/api.h"
 #include "shoal/dtype.h"
@@ -38,7 +41,8 @@
 SHOAL_BEGIN_DECLS
 
 /* The reduced gradients of one unit: this rank's shards of them one after the other, each at a multiple of 64 bytes,
-   with zeros in the gaps and at the end. */
+   with zeros in the gaps and at the end. A hook that treats all elements alike, as an all-reduce does, need not know
+   where the shards are; others walk them with shoal_reduced_gradients_part. */
 typedef struct shoal_reduced_gradients {
     size_t struct_size;    /* how much of it the library has filled in: the size it has there */
     void *data;            /* the hook may change it in place */
@@ -47,8 +51,33 @@ typedef struct shoal_reduced_gradients {
     shoal_group *shards;   /* over which they were reduced; NULL if there is one shard */
     shoal_group *replicas; /* over which they were reduced, too; NULL if there is one replica */
     const char *unit;      /* the name of the unit */
+    size_t n_parts;        /* how many parameters of the unit have a gradient */
+    const void *layout;    /* for shoal_reduced_gradients_part */
 } shoal_reduced_gradients;
 #define SHOAL_REDUCED_GRADIENTS_INIT SHOAL_SIZED(shoal_reduced_gradients)
+
+/* This rank's shard of one reduced gradient. */
+typedef struct shoal_reduced_part {
+    size_t struct_size; /* sizeof(shoal_reduced_part), set by the caller */
+    const char *name;   /* of the parameter, as shoal_fsdp_param_name gives it */
+    void *data;         /* inside the data of the unit */
+    size_t count;       /* elements, without those that pad it; 0 if this rank's part is empty */
+} shoal_reduced_part;
+#define SHOAL_REDUCED_PART_INIT SHOAL_SIZED(shoal_reduced_part)
+
+/*
+ * Tells where the shard of one gradient is, in a hook: number `index` from 0 to n_parts - 1, in the order in which the
+ * parameters were added. What it gives is valid as long as `reduced`. SHOAL_ERR_INVALID: there is no such part.
+ *
+ *     for (size_t i = 0; i < reduced->n_parts; i++) {
+ *         shoal_reduced_part part = SHOAL_REDUCED_PART_INIT;
+ *         status = shoal_reduced_gradients_part(reduced, i, &part);
+ *         ... part.data[0 .. part.count) are the gradients of part.name ...
+ *     }
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_reduced_gradients_part(const shoal_reduced_gradients *reduced,
+                                                                     size_t index,
+                                                                     shoal_reduced_part *part_out);
 
 /*
  * Called when the gradients of a unit have been reduced over the shards and, if there are any, over the replicas. It
@@ -104,6 +133,68 @@ typedef struct shoal_custom_reduce_scatter {
     void *context; /* given to all three functions */
 } shoal_custom_reduce_scatter;
 #define SHOAL_CUSTOM_REDUCE_SCATTER_INIT SHOAL_SIZED(shoal_custom_reduce_scatter)
+
+/*
+ * Extensions of gathers. A parameter says which buffers are gathered in place of its elements, and how they become the
+ * whole parameter: int8 with a scale for each row is a quarter of f32 (examples/17_int8_gather.c). Shards, gradients,
+ * optimizers and checkpoints do not change. What PyTorch calls fsdp_pre_all_gather and fsdp_post_all_gather.
+ *
+ * A row is an index of the first dimension, which must be the one that is cut. With is_by_rows each row is encoded and
+ * decoded without the others. Then whole parameters exist once per host, as without an extension: each rank encodes
+ * its rows and decodes them where all ranks of its host read them; to other hosts go the encoded bytes, and one rank
+ * there decodes them. Otherwise `decode` gets the buffers of all ranks, and every rank has whole parameters of its own,
+ * for all parameters of the unit.
+ */
+
+/* How many buffers an extension may have. */
+#define SHOAL_GATHER_MAX_BUFFERS 8
+
+typedef struct shoal_gather_buffer {
+    shoal_dtype dtype; /* SHOAL_U8 for packed bytes */
+    size_t
+        count; /* elements for each row, with is_by_rows; otherwise elements of each rank, the same on all */
+} shoal_gather_buffer;
+
+/* The rows of a parameter that are encoded or decoded. Valid during the call. */
+typedef struct shoal_gather_rows {
+    size_t struct_size; /* how much of it the library has filled in: the size it has there */
+    const char *name;   /* of the parameter */
+    int64_t first;      /* the number of the first row */
+    int64_t count;      /* how many rows; 0 if this rank has none */
+    size_t row_count;   /* elements of a row */
+    shoal_dtype dtype;  /* of the shard, in which rows are encoded */
+    shoal_dtype
+        compute; /* of the whole parameter, to which rows are decoded: param_dtype, or the one of the shard */
+    const void *metadata; /* as declared */
+    size_t metadata_bytes;
+    shoal_group
+        *group;   /* encode: the ranks among which the parameter is cut; NULL if there is one; decode: NULL */
+    int n_shards; /* into how many parts it is cut */
+} shoal_gather_rows;
+#define SHOAL_GATHER_ROWS_INIT SHOAL_SIZED(shoal_gather_rows)
+
+typedef struct shoal_gather_extension {
+    size_t struct_size; /* sizeof(shoal_gather_extension) */
+    const char *name;   /* says which functions these are: ranks compare it */
+    bool is_by_rows;
+    size_t n_buffers; /* 1 ... SHOAL_GATHER_MAX_BUFFERS */
+    const shoal_gather_buffer *buffers;
+    const void *metadata; /* bytes that both functions get; ranks compare them. NULL if there are none */
+    size_t metadata_bytes;
+    /* Encodes this rank's rows, rows->count * rows->row_count elements at `shard`, into the buffers, which are zeroed,
+       aligned to 16 bytes, and have room for rows->count rows. Called on each rank for each gather, on the thread that
+       starts it, also if there are no rows; it may run collectives on rows->group, on all ranks alike. */
+    shoal_status (*encode)(void *context, const shoal_gather_rows *rows, const void *shard,
+                           void *const *buffers);
+    /* Decodes rows from the buffers to `out`, in the dtype rows->compute. It must not call functions that wait for
+       ranks. With is_by_rows: rows->count rows of one rank; it may then run on a thread of the library, while other
+       calls of encode and decode run. Otherwise: all rows; each buffer has the elements of all ranks, rank after rank,
+       as encode wrote them, and the call is made on the thread that waits for the gather. */
+    shoal_status (*decode)(void *context, const shoal_gather_rows *rows, const void *const *buffers,
+                           void *out);
+    void *context; /* given to both functions */
+} shoal_gather_extension;
+#define SHOAL_GATHER_EXTENSION_INIT SHOAL_SIZED(shoal_gather_extension)
 
 SHOAL_END_DECLS
 

@@ -211,7 +211,7 @@ typedef struct shoal_fsdp_shard {
  */
 typedef shoal_status (*shoal_fsdp_accumulated_hook)(void *context, int id, shoal_fsdp_shard *shard);
 /* Sets such a hook. NULL, the default, sets none. Between steps. SHOAL_ERR_UNSUPPORTED for modules: use
-   shoal_on_accumulated. */
+   shoal_on_accumulated, which works in compiled steps, too. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_accumulated_hook(shoal_fsdp_unit *unit,
                                                                         shoal_fsdp_accumulated_hook hook,
                                                                         void *context);
@@ -251,12 +251,38 @@ typedef struct shoal_shard_layout {
     int n_shards;                        /* into how many parts it is cut */
     int shard;                           /* which of them this rank has */
     bool needs_values; /* it was on the meta device, and this rank's part was not written yet */
+    /* In which it is gathered, and which whole parameters have: param_dtype of the unit, or the dtype of the shard.
+       With an extension, which sends buffers of other dtypes, that of the whole parameter alone. */
+    shoal_dtype gathered_dtype;
+    /* A number for the ranks of the unit's mesh, the same on each of them. Ranks with another number have a parameter
+       of their own: of another expert, say. */
+    uint64_t owners;
 } shoal_shard_layout;
 #define SHOAL_SHARD_LAYOUT_INIT SHOAL_SIZED(shoal_shard_layout)
 
 /* Tells how a parameter is cut. Local, and also when the world is closed. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_layout(const shoal_fsdp_param *param,
                                                               shoal_shard_layout *layout_out);
+
+/*
+ * Sets what is gathered of a parameter, and how it becomes the whole parameter: shoal/fsdp_comm.h. The struct and what
+ * it points to are copied. NULL removes the extension. Local; all ranks set the same one before the first forward pass,
+ * when they compare what they declare: its name, is_by_rows, buffers and metadata. It is not possible in a captured
+ * step, and not used where the unit was kept partly (SHOAL_RESHARD_PARTLY): neighbours gather decoded elements.
+ *
+ *     const shoal_gather_buffer buffers[] = {{SHOAL_I8, width}, {SHOAL_F32, 1}};
+ *     shoal_gather_extension int8 = {sizeof int8, .name = "int8 rows", .is_by_rows = true, .n_buffers = 2,
+ *                                    .buffers = buffers, .encode = encode, .decode = decode};
+ *     status = shoal_fsdp_set_gather_extension(shoal_fully_shard_param(module, "weight"), &int8);
+ *
+ * If encode or decode fails on one rank, the step fails on all of them, with its text. If that is a decode of a gather
+ * by windows, the context has failed for good; otherwise shoal_fsdp_reset ends the step.
+ *
+ * SHOAL_ERR_INVALID: a function, the name or a buffer is missing, or has no size. SHOAL_ERR_UNSUPPORTED: the parameter
+ * is cut along another dimension than the first. SHOAL_ERR_STATE: the unit had its first forward pass.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_fsdp_set_gather_extension(shoal_fsdp_param *param, const shoal_gather_extension *extension);
 
 /*
  * Sets this rank's part of a parameter from the whole one. Local: every rank calls it with the same values; a rank

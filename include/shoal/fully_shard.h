@@ -41,13 +41,46 @@
  * requires a gradient and was added after sharding (also in a new child), or a shard that was put in another place.
  * Shards may be frozen and thawed between steps.
  *
+ * What is gathered: shards in param_dtype or as stored, unless a parameter has an extension
+ * (shoal_fsdp_set_gather_extension, shoal/fsdp_unit.h), which encodes what is sent, as int8 with scales for example.
+ *
  * Hooks: shoal_on_gradient is refused on shards, whose gradients come from reductions; shoal_on_accumulated is called
  * when a gradient has been added to a shard's.
+ *
+ * Captured steps (shoal/compile.h) have the bits of eager ones. Settings of units are ops in the graph, or refused:
+ *
+ *     setting                            in a captured step
+ *     SHOAL_RESHARD_PARTLY               each rank copies its part of the whole parameter after the forward pass, and
+ *                                        the backward pass gathers from the neighbours
+ *     reshard_after_backward(false)      one gather for all passes of the step; nothing stays from run to run
+ *     unshard_in_backward(false)         no gather in the backward pass; if that reads parameters: SHOAL_ERR_STATE
+ *     all_reduce(false)                  no all-reduce; pending gradients are given back and taken again, by compiled
+ *                                        and by eager steps
+ *     reduce_unused(true)                zeros are reduced where a parameter has no gradient
+ *     shoal_on_accumulated               of compiled steps only, and no op: hooks run after each run, in the order in
+ *                                        which gradients land. SHOAL_ERR_UNSUPPORTED if the step goes on with the
+ *                                        shard or its gradient after that
+ *     set_all_reduce_hook,               SHOAL_ERR_UNSUPPORTED, with the names of unit and setting: they are functions
+ *     set_custom_all_gather,             on plain memory that start work of their own. A plan does not know that work,
+ *     set_custom_reduce_scatter          so ranks could not compare it, and passes could move other collectives of the
+ *                                        same group across it
+ *
+ * A rank whose settings differ is SHOAL_ERR_MISMATCH on all ranks: in a run that compiles before plans are compared, in
+ * a later run by the first collective.
  *
  * Ranks: all ranks shard the same modules with the same options in the same order, and make the same calls. Names,
  * shapes, dtypes and options are compared by the first call; a difference is SHOAL_ERR_MISMATCH. Values must be equal
  * on all ranks before sharding, or be broadcast. shoal_fully_shard_context and shoal_fsdp_unshard make a module the
  * root if none is called yet, and are collective then.
+ *
+ * Several meshes: units of one model may have different meshes: experts over ranks of their own, a part with replicas
+ * beside others without, a replicated unit beside sharded ones. The gradients of a unit are averaged over the ranks of
+ * its own mesh; shoal_fsdp_set_divide_factor sets another divisor. The ranks of the model are those of all its meshes
+ * together (or all_ranks of the options). They call the same modules in the same order, whatever mesh these are on,
+ * and compare at the first call which unit is on which mesh: a difference is SHOAL_ERR_MISMATCH on all of them. Once
+ * there is a root, calls on its parameters are collective over all ranks of the model. shoal_fsdp_clip_grad_norm
+ * counts each shard once: of replicas the first, and each expert, since different ranks train different ones.
+ *
  * Ownership: units and contexts belong to the module, and end with it. What was recorded keeps what its backward pass
  * needs: if a module is freed between forward and backward pass, its shards still get their gradients if somebody
  * holds them; modules inside it that are still held cannot be called any more. When the world is closed, shards can
@@ -105,6 +138,10 @@ typedef struct shoal_fully_shard_options {
     size_t n_ignored;
     /* What is cut among the ranks; 0 means parameters, gradients and state. Must be 0 if is_replicated is set. */
     shoal_sharded sharded;
+    /* Of the root, if its units have several meshes: a group of all ranks of the model. NULL means the ranks of all
+       meshes that this rank has. Set it if these are not all: if some units are on rows of ranks and the others on
+       columns, say. */
+    shoal_group *all_ranks;
 } shoal_fully_shard_options;
 #define SHOAL_FULLY_SHARD_OPTIONS_INIT SHOAL_SIZED(shoal_fully_shard_options)
 
@@ -116,7 +153,7 @@ typedef struct shoal_fully_shard_options {
  * SHOAL_ERR_STATE: the module is sharded already, is inside one that shoal_ddp has wrapped, or an outer module was
  * sharded before it. SHOAL_ERR_UNSUPPORTED: a parameter is not contiguous, or cannot be cut along its dimension.
  * Later, the first call of the root fails if a parameter is in two units (shard the modules that share it with
- * shoal_fully_shard_list), or if units are sharded over other ranks than the root.
+ * shoal_fully_shard_list).
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard(shoal_module *module,
                                                           const shoal_fully_shard_options *options);

@@ -56,7 +56,7 @@ SHOAL_API void shoal_items_free(SHOAL_TAKES shoal_items *items);
 /*
  * A tensor, or the part of one that this rank has: `length` indices from `offset` on along dimension `dim`. All ranks
  * of the group that saves have an item of the same name, dtype and shape. Their parts together are the whole; ranks
- * that have the same part have the same values in it. A part may be empty.
+ * that have the same part have the same values in it, unless `owners` says otherwise. A part may be empty.
  */
 typedef struct shoal_item {
     size_t struct_size;  /* sizeof(shoal_item) */
@@ -73,6 +73,10 @@ typedef struct shoal_item {
     shoal_tensor *tensor;
     void *data;
     bool may_be_missing; /* a load leaves it alone, instead of failing, if the checkpoint does not have it */
+    /* A number for the ranks that have the item in common, from 1 up; 0 means all ranks. Ranks with different numbers
+       have values of their own (an expert): it is saved once for each number, in the order of ranks, as "name",
+       "name#1", "name#2" and so on. A parameter of FSDP has the number of its mesh (shoal_shard_layout). */
+    uint64_t owners;
 } shoal_item;
 #define SHOAL_ITEM_INIT SHOAL_SIZED(shoal_item)
 

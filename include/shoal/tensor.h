@@ -84,6 +84,12 @@ SHOAL_API int64_t shoal_tensor_count(const shoal_tensor *tensor);
 /* Whether its elements lie one after the other, in row-major order. */
 SHOAL_API bool shoal_tensor_is_contiguous(const shoal_tensor *tensor);
 
+/* Tells whether the contents have arrived: no operation that the library has started is still writing them. Never
+   waits, and makes operations progress like shoal_work_test. True also if such an operation has failed; reading then
+   returns its error. False for NULL, and for a tensor without data in a step that is captured (shoal_is_capturing).
+   Works that were started on raw memory (shoal/group.h) are not the tensor's: ask those (shoal_work_test). */
+SHOAL_API bool shoal_tensor_is_complete(const shoal_tensor *tensor);
+
 /* How often the storage has been changed through the library. Writing through an address that was kept from before, and
    shoal_tensor_rebind_data, do not count. */
 SHOAL_API uint64_t shoal_tensor_version(const shoal_tensor *tensor);

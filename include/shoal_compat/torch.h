@@ -96,15 +96,24 @@ SHOAL_API shoal_tensor *const *shoal_foreach_add_(shoal_tensor *const *self, sho
 /* Sharding: what FSDP packs and unpacks ---------------------------------------------------------------- */
 
 /*
- * Gives a tensor [n_chunks, S] of `dtype`. Row w has, one after the other, chunk w of each tensor (cut along dimension
- * 0 as by shoal_chunk, cast, in row-major order), padded with zeros to the size of that tensor's first chunk.
+ * Cuts each tensor along `dim` into n_chunks, as shoal_chunk does, and packs the chunks. The result has the dimensions
+ * before `dim`, which must be equal in all tensors, then n_chunks rows. Row w has, one after the other, chunk w of each
+ * tensor (cast to `dtype`, in row-major order), padded with zeros to the size of that tensor's first chunk. The form
+ * with `_out` writes it into `out`, in the dtype of `out`, which is contiguous and shares no memory with a tensor. It
+ * has no gradient.
  */
-SHOAL_API shoal_tensor *shoal_chunk_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t n_chunks,
-                                        shoal_dtype dtype);
+SHOAL_API shoal_tensor *shoal_chunk_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim,
+                                        int64_t n_chunks, shoal_dtype dtype);
+SHOAL_API shoal_tensor *shoal_chunk_cat_out(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim,
+                                            int64_t n_chunks, shoal_tensor *out);
 
-/* Gives the pieces of shoal_split_with_sizes as contiguous copies. */
+/* Gives the pieces of shoal_split_with_sizes as contiguous copies. The form with `_out` writes them into outs, n_sizes
+   tensors of the dtype of `self` and of any strides that share no memory with it or each other. It has no gradient. */
 SHOAL_API shoal_tensor *const *shoal_split_with_sizes_copy(shoal_tensor *self, const int64_t *sizes,
                                                            size_t n_sizes, int64_t dim, size_t *count_out);
+SHOAL_API shoal_tensor *const *shoal_split_with_sizes_copy_out(shoal_tensor *self, const int64_t *sizes,
+                                                               size_t n_sizes, int64_t dim,
+                                                               shoal_tensor *const *outs);
 
 /*
  * Copies the inputs, flattened and cast, one after the other into row `rank` of `output`, a tensor of one dimension

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How large buckets of gradients are where the program does not say: those of DDP (shoal/ddp.h), and those of the passes
- * that fuse the gradients of a compiled step (shoal/compile.h). In MiB.
+ * How large buckets of gradients are where the program does not say: those of DDP (shoal/ddp.h), and at most those of
+ * the passes that fuse the gradients of a compiled step (shoal/compile.h). In MiB.
  */
 #ifndef COLLECTIVE_GRADIENT_BUCKETS_H
 #define COLLECTIVE_GRADIENT_BUCKETS_H

@@ -8,6 +8,7 @@
  *   extra.c   values of others          hook_list.c  when hooks may go
  *   guard.c, guard_tree.c  who is asked before calls of a tree, also of modules that come later
  *   version.c how wrappers and captured steps notice that a module has changed
+ *   naming.c  what the tensors of a captured step are called
  */
 #ifndef MODULE_MODULE_H
 #define MODULE_MODULE_H
@@ -20,6 +21,7 @@
 #include "shoal/module.h"
 
 struct op_dependence; /* op/dependence.h */
+struct op_tracer;     /* op/tracer.h */
 
 enum slot_kind {
     SLOT_PARAMETER,
@@ -78,6 +80,7 @@ struct shoal_module {
     } change;             /* the last one */
     /* By which graphs depend on the module; NULL if no capture has read it. */
     struct op_dependence *dependence;
+    uint64_t named_in; /* naming.c: the capture that knows the names of its tensors; 0 if none does */
 
     shoal_module *next_dying; /* life.c */
 };
@@ -105,6 +108,9 @@ void module_note_removal(shoal_module *module, const char *what);
 /* Call when a program reads the slots of a module, or calls it. If this happens in a captured step, the graph depends on
    the module from now on. A failure is noted in the capture and in the innermost scope. */
 void module_note_read(const shoal_module *module);
+/* Tells a capture how the tensors of a tree are called, from the module on that the step reads or calls first (naming.c).
+   Does nothing for modules that the capture knows. */
+shoal_status module_name_tensors(shoal_module *module, struct op_tracer *tracer);
 /* For a module that is being freed: its last version holds. */
 void module_end_version(shoal_module *module);
 

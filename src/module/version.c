@@ -72,7 +72,8 @@ static shoal_status depend(shoal_module *module, struct op_tracer *tracer)
     if (!module->dependence) {
         TRY(op_dependence_create(&kind, module, &module->dependence));
     }
-    return tracer->capture->depend(tracer, module->dependence);
+    TRY(tracer->capture->depend(tracer, module->dependence));
+    return module_name_tensors(module, tracer);
 }
 
 static void note_in_capture(shoal_module *module)
@@ -89,7 +90,7 @@ void module_note_read(const shoal_module *module)
 {
     if (callback_is_capturing()) {
         note_in_capture(
-            (shoal_module *)module); /* only `dependence` is written, by the thread that captures */
+            (shoal_module *)module); /* only what captures note is written, by the thread that captures */
     }
 }
 

@@ -22,7 +22,8 @@
 /* Called with contiguous elements of a gradient. */
 typedef shoal_status (*clip_visitor)(void *context, shoal_dtype dtype, void *data, size_t count);
 
-/* `walk` visits each gradient of an owner once. `is_written`: the visitor may change them. */
+/* `walk` visits each gradient of an owner once. `is_written`: the visitor may change them. Otherwise they are added up
+   over ranks, and gradients that another rank adds may be left out. */
 struct clip_source {
     shoal_status (*walk)(void *owner, bool is_written, clip_visitor visit, void *context);
     void *owner;

@@ -57,6 +57,16 @@ struct window_area {
     _Atomic uint32_t *released;
 };
 
+/*
+ * What a rank does after pieces of a window were written, before anybody reads them: `decode` is called for the rank
+ * itself, and for each member on another host whose pieces it has written into the window of its host. It may write
+ * anything that no other rank writes. If it fails, the call fails on all ranks, with its text.
+ */
+struct window_decoder {
+    shoal_status (*decode)(void *context, int member, char *window);
+    void *context;
+};
+
 /* Work of a device that comes before a call: its buffers may be used once that has ended. */
 struct collective_order {
     void *stream;
@@ -85,8 +95,9 @@ struct collective {
     struct window_area *window;
     const shoal_window_piece *window_pieces;
     size_t n_window_pieces;
-    uint32_t generation; /* of the window that this begins: 1, 2, ... */
-    uint64_t label;      /* the caller's, compared */
+    struct window_decoder decoder; /* its function is NULL if there is nothing to do; not compared */
+    uint32_t generation;           /* of the window that this begins: 1, 2, ... */
+    uint64_t label;                /* the caller's, compared */
     /* What the call is for, compared too; NULL for a raw call. */
     const struct purpose *purpose;
 

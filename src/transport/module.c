@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,10 +22,12 @@
 #include "transport/streams.h"
 
 #define PATH_BYTES 4096
+#define MODULE_FOLDER "shoal"
 #define MAX_NAME_CHARACTERS 64
 #define FILE_PREFIX "libshoal_transport_"
-#define FILE_SUFFIX ".so"
-/* The flavours of one transport (transport/mpi_flavour.h) lie in libshoal_mpi_<flavour>.so, and all hold transport "mpi". */
+#define FILE_SUFFIX TRANSPORT_MODULE_SUFFIX
+/* The flavours of one transport (transport/mpi_flavour.h) lie in libshoal_mpi_<flavour>-<interface>.so, and all hold
+   transport "mpi". */
 #define MPI_PREFIX "libshoal_"
 
 enum {
@@ -190,10 +193,20 @@ static bool is_path_used(void)
     return getauxval(AT_SECURE) == 0;
 }
 
+/* Appends to the path of a folder; it becomes "" if that is too long. */
+static void append(char folder[PATH_BYTES], const char *below)
+{
+    size_t length = strlen(folder);
+    int n_characters = snprintf(folder + length, PATH_BYTES - length, "/%s", below);
+    if (n_characters < 0 || (size_t)n_characters >= PATH_BYTES - length) {
+        folder[0] = '\0';
+    }
+}
+
 /*
- * Returns folder number `index` of those where modules are looked for: the folders of SHOAL_MODULE_PATH, the library's
- * own folder, and the folder of installed libraries relative to a program that is installed beside them. A folder that
- * is unknown is "". Returns false if there are no more.
+ * Returns folder number `index` of those where modules are looked for: the folders of SHOAL_MODULE_PATH, the folder
+ * "shoal" beside the library, and the folder of installed modules relative to a program that is installed with them. A
+ * folder that is unknown is "". Returns false if there are no more.
  */
 static bool get_folder(size_t index, char folder[PATH_BYTES])
 {
@@ -210,9 +223,8 @@ static bool get_folder(size_t index, char folder[PATH_BYTES])
     if (index <= 1) {
         find_own_folder(folder, PATH_BYTES);
     }
-    if (index == 1 && folder[0] != '\0') {
-        size_t length = strlen(folder);
-        (void)snprintf(folder + length, PATH_BYTES - length, "/%s", MODULE_LIBRARY_FOLDER);
+    if (folder[0] != '\0') {
+        append(folder, index == 0 ? MODULE_FOLDER : MODULE_LIBRARY_FOLDER "/" MODULE_FOLDER);
     }
     return index <= 1;
 }
@@ -259,21 +271,74 @@ bool transport_module_is_there(const char *name)
     return is_name(name) && is_found(name, &search);
 }
 
+/* Whether a file is the module of this name for another interface, or without one in its name. */
+static bool is_for_other_interface(const char *file, const char *name)
+{
+    const char *at = file;
+    for (const char *part = prefix_of(name); part; part = part == name ? NULL : name) {
+        if (strncmp(at, part, strlen(part)) != 0) {
+            return false;
+        }
+        at += strlen(part);
+    }
+    if (*at == '-') {
+        at += 1 + strspn(at + 1, "0123456789");
+    }
+    return strcmp(at, ".so") == 0;
+}
+
+/* Gives the name of the first such file of a folder. Returns false if there is none. */
+static bool find_other(const char *folder, const char *name, char file[NAME_MAX + 1])
+{
+    DIR *stream = folder[0] != '\0' ? opendir(folder) : NULL;
+    const struct dirent *entry;
+    bool is_there = false;
+    while (stream && !is_there && (entry = readdir(stream)) != NULL) {
+        is_there = is_for_other_interface(entry->d_name, name);
+        if (is_there) {
+            (void)snprintf(file, NAME_MAX + 1, "%s", entry->d_name);
+        }
+    }
+    if (stream) {
+        (void)closedir(stream);
+    }
+    return is_there;
+}
+
+/* An error about a module that would have been found with another interface in its name; SHOAL_OK if there is none. */
+static shoal_status check_others(const char *name)
+{
+    char folder[PATH_BYTES];
+    char file[NAME_MAX + 1];
+    for (size_t i = 0; get_folder(i, folder); i++) {
+        if (find_other(folder, name, file)) {
+            return error_set(
+                SHOAL_ERR_INVALID,
+                "there is no transport \"%s\": %.150s has %.100s, which is for another version of "
+                "the library; this one needs %s%s" FILE_SUFFIX,
+                name, folder, file, prefix_of(name), name);
+        }
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status find_path(const char *name, struct search *search)
 {
     char folder[PATH_BYTES];
     if (is_found(name, search)) {
         return SHOAL_OK;
     }
+    TRY(check_others(name));
     find_own_folder(folder, sizeof folder);
     const char *set = is_path_used() ? option_text(OPTION_MODULE_PATH) : "";
     const char *none = is_path_used() ? "not set, or too long"
                                       : "not used: the program is set-uid, set-gid or has capabilities";
-    return error_set(
-        SHOAL_ERR_INVALID,
-        "there is no transport \"%s\": built in are:%s, and %s%s" FILE_SUFFIX
-        " is neither in %.120s, in " MODULE_LIBRARY_FOLDER " from there, nor in SHOAL_MODULE_PATH (%.120s)%s",
-        name, known_names, prefix_of(name), name, folder, *set != '\0' ? set : none, search->trouble);
+    return error_set(SHOAL_ERR_INVALID,
+                     "there is no transport \"%s\": built in are:%s, and %s%s" FILE_SUFFIX
+                     " is neither in %.120s/" MODULE_FOLDER ", in " MODULE_LIBRARY_FOLDER "/" MODULE_FOLDER
+                     " from there, nor in SHOAL_MODULE_PATH (%.120s)%s",
+                     name, known_names, prefix_of(name), name, folder, *set != '\0' ? set : none,
+                     search->trouble);
 }
 
 /* Listing ---------------------------------------------------------------------------------------------- */
@@ -286,8 +351,8 @@ struct module_names {
     size_t capacity;
 };
 
-/* Gives the name in "libshoal_transport_<name>.so" or "libshoal_<mpi_flavour>.so". Returns false if it is no such
-   file. */
+/* Gives the name in "libshoal_transport_<name>-<interface>.so" or "libshoal_<mpi_flavour>-<interface>.so". Returns false
+   if it is no such file, or one for another interface. */
 static bool read_name(const char *file, module_name name)
 {
     bool is_flavour = strncmp(file, MPI_PREFIX, strlen(MPI_PREFIX)) == 0 && is_mpi(file + strlen(MPI_PREFIX));

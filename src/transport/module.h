@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Transports that are loaded: libshoal_transport_<name>.so, in a folder of SHOAL_MODULE_PATH or beside the library,
- * with one exported function. docs/design/transport.md says where exactly it is looked for, and how to write one.
+ * Transports that are loaded: libshoal_transport_<name>-<interface>.so, in a folder of SHOAL_MODULE_PATH or in the folder
+ * "shoal" beside the library, with one exported function. docs/design/transport.md says where exactly it is looked for,
+ * and how to write one.
  *
  * A module may use the public headers, the inline functions of src/transport, and the services that it is given. It
  * sees no other symbol of the library, which may be linked statically. A module is never unloaded.
@@ -131,7 +132,12 @@ extern const struct transport_services transport_services;
 shoal_status transport_module_load(const char *name, const struct transport_services *services,
                                    const struct transport **transport_out);
 
-/* Modules whose names begin with this are the flavours of transport "mpi", in libshoal_<name>.so
+/* What the names of the files of modules end with: "-1.so". */
+#define TRANSPORT_MODULE_SUFFIX TRANSPORT_MODULE_SUFFIX_OF(TRANSPORT_INTERFACE)
+#define TRANSPORT_MODULE_SUFFIX_OF(interface) TRANSPORT_MODULE_SUFFIX_TEXT(interface)
+#define TRANSPORT_MODULE_SUFFIX_TEXT(interface) "-" #interface ".so"
+
+/* Modules whose names begin with this are the flavours of transport "mpi", in libshoal_<name>-<interface>.so
    (transport/mpi_flavour.h). */
 #define MPI_MODULE_PREFIX "mpi_"
 

@@ -177,7 +177,8 @@ static shoal_status find_installed(const struct flavour **flavour_out)
     return error_set(SHOAL_ERR_INVALID,
                      "it is not known which MPI to use: the process has loaded none, SHOAL_MPI (openmpi or "
                      "mpich) is not set, the process was not started by mpirun, and %s",
-                     n_there == 0 ? "neither libshoal_mpi_openmpi.so nor libshoal_mpi_mpich.so is installed"
+                     n_there == 0 ? "neither libshoal_mpi_openmpi" TRANSPORT_MODULE_SUFFIX
+                                    " nor libshoal_mpi_mpich" TRANSPORT_MODULE_SUFFIX " is installed"
                                   : "modules for both are installed");
 }
 

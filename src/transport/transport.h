@@ -36,8 +36,12 @@ struct segment;
 struct regions;
 struct transport;
 
-/* Of all structs here, and of transport/module.h: changes with any of them. */
-#define TRANSPORT_INTERFACE 1
+/*
+ * Number of the interface between the library and modules: all structs here and of transport/module.h. It changes with any of
+ * them, and with the name of the library, which the comment behind it has (scripts/check_version.sh compares them): it is
+ * part of the name of a module's file, and libraries of two versions can be installed side by side.
+ */
+#define TRANSPORT_INTERFACE 1 /* libshoal.so.0.1 */
 
 /* So many transports a process may have: rows of transports.def, and modules that were loaded. */
 #define TRANSPORTS_MOST 16

@@ -279,12 +279,74 @@ static shoal_status read_family(const struct launcher *launcher, struct environm
     return launcher->write_key(launcher, environment);
 }
 
+/* Two launchers ------------------------------------------------------------------------------------------ */
+
+/* What an MPI that has started the launcher of ranks says there: "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 ". */
+#define OUTER "_SHOAL_OUTER"
+#define PLACE_BYTES 160
+
+static bool is_shoal(const struct launcher *launcher)
+{
+    return strcmp(launcher->text, "SHOAL") == 0;
+}
+
+/* False if the launcher is no MPI's, or has not said both numbers. */
+static bool write_place(const struct launcher *launcher, char text[PLACE_BYTES])
+{
+    const char *rank = launcher->starts_mpi ? read_variable(launcher->rank) : NULL;
+    const char *size = launcher->starts_mpi ? read_variable(launcher->size) : NULL;
+    (void)snprintf(text, PLACE_BYTES, "%s=%.20s %s=%.20s ", launcher->rank, rank ? rank : "", launcher->size,
+                   size ? size : "");
+    return rank && size;
+}
+
+bool environment_note_outer(void)
+{
+    char all[4 * PLACE_BYTES] = "";
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        char place[PLACE_BYTES];
+        size_t used = strlen(all);
+        if (write_place(&launchers[i], place)) {
+            (void)snprintf(all + used, sizeof all - used, "%s", place);
+        }
+    }
+    return setenv(OUTER, all, /*overwrite=*/1) == 0;
+}
+
+/* Under an mpirun that was started by a rank of `shoal run`, or by hand with its variables, all have the same SHOAL_RANK. */
+static shoal_status check_one_place(const struct environment *environment)
+{
+    const char *outer = read_variable(OUTER);
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const struct launcher *launcher = &launchers[i];
+        char place[PLACE_BYTES];
+        int64_t rank;
+        int64_t size;
+        if (!write_place(launcher, place) || (outer && strstr(outer, place)) ||
+            !option_parse_int(getenv(launcher->rank), &rank) ||
+            !option_parse_int(getenv(launcher->size), &size)) {
+            continue;
+        }
+        if (rank != environment->rank || size != environment->n_ranks) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "two launchers contradict each other: SHOAL_RANK is %d and SHOAL_RANKS %d, but "
+                             "%s is %" PRId64 " and %s %" PRId64 "; unset the variables of one",
+                             environment->rank, environment->n_ranks, launcher->rank, rank, launcher->size,
+                             size);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* The one that counts ------------------------------------------------------------------------------------ */
+
 shoal_status environment_read(struct environment *environment_out)
 {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         if (launchers[i].is_there(&launchers[i])) {
             struct environment environment = {.rank = 0};
             TRY(read_family(&launchers[i], &environment));
+            TRY(is_shoal(&launchers[i]) ? check_one_place(&environment) : SHOAL_OK);
             *environment_out = environment;
             return SHOAL_OK;
         }
@@ -307,7 +369,7 @@ bool environment_starts_mpi(const char *launcher)
    which each rank would be alone in its MPI. */
 static bool counts_ranks_of_mpi(const struct launcher *launcher)
 {
-    return launcher->starts_mpi || strcmp(launcher->text, "SHOAL") == 0;
+    return launcher->starts_mpi || is_shoal(launcher);
 }
 
 shoal_status environment_check_mpi(int n_ranks, const char *library)

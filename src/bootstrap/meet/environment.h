@@ -22,8 +22,13 @@ struct environment {
     char hosts_text[ENVIRONMENT_HOSTS_BYTES];
 };
 
-/* SHOAL_ERR_INVALID: only some of a launcher's variables are set, or one is wrong. The text names them. */
+/* SHOAL_ERR_INVALID: only some of a launcher's variables are set, one is wrong, or SHOAL_RANK and SHOAL_RANKS are others
+   than those of an mpirun that was started after they were set. The text names them. */
 shoal_status environment_read(struct environment *environment_out);
+
+/* Of a launcher that is about to set SHOAL_RANK for a rank: notes what an MPI further out has said to the launcher, so that
+   it does not contradict. False, with errno, if there is no memory. */
+bool environment_note_outer(void);
 
 /* Whether the launcher of that name (struct environment) starts ranks of an MPI. */
 bool environment_starts_mpi(const char *launcher);

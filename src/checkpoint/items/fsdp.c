@@ -48,7 +48,8 @@ static shoal_status add_param(shoal_items *items, const char *prefix, shoal_fsdp
                                .n_dims = layout.n_dims,
                                .place = {.dim = layout.dim, .offset = layout.offset, .length = layout.length},
                                .fsdp = fsdp,
-                               .id = id};
+                               .id = id,
+                               .owners = layout.owners};
     for (int i = 0; i < layout.n_dims; i++) {
         entry.shape[i] = layout.shape[i];
     }

@@ -147,6 +147,7 @@ static shoal_status add_item(shoal_items *items, const char *section, const shoa
                                .dtype = item->dtype,
                                .n_dims = item->n_dims,
                                .may_be_missing = item->may_be_missing,
+                               .owners = item->owners,
                                .place = {.dim = item->dim,
                                          .offset = item->offset,
                                          .length = item->length,
@@ -227,7 +228,8 @@ shoal_status shoal_items_add_fsdp_array(shoal_items *items, const char *section,
                              .dim = layout.dim,
                              .offset = layout.offset,
                              .length = layout.length,
-                             .data = data};
+                             .data = data,
+                             .owners = layout.owners};
     return check_and_add(items, call, &item);
 }
 
@@ -311,6 +313,7 @@ size_t shoal_items_count(const shoal_items *items)
 static shoal_status get_item(const shoal_items *items, size_t index, shoal_item *item_out)
 {
     struct item_place place;
+    uint64_t owners;
     if (!items) {
         return error_set(SHOAL_ERR_INVALID, "items is NULL");
     }
@@ -320,6 +323,7 @@ static shoal_status get_item(const shoal_items *items, size_t index, shoal_item 
     }
     const struct item_entry *entry = &items->entries[index];
     TRY(items_list_look(items, index, ITEM_PLACE, &place));
+    TRY(items_owners(items, index, &owners));
     const shoal_item item = {.section = entry->section,
                              .name = entry->name,
                              .dtype = entry->dtype,
@@ -328,6 +332,7 @@ static shoal_status get_item(const shoal_items *items, size_t index, shoal_item 
                              .dim = place.dim,
                              .offset = place.offset,
                              .length = place.length,
+                             .owners = owners,
                              .tensor = place.tensor,
                              .data = place.data,
                              .may_be_missing = entry->may_be_missing};

@@ -52,6 +52,23 @@ shoal_status items_check_mutable(const shoal_items *items, size_t index);
    ranks must call it for the same items, also for empty parts: contexts of FSDP compare which shards may be written. */
 shoal_status items_mutable_part(shoal_items *items, size_t index, struct item_part *part_out);
 
+/* A number for the ranks that have the same values of the item, in parts (shoal_item.owners); 0 if all ranks have. */
+shoal_status items_owners(const shoal_items *items, size_t index, uint64_t *owners_out);
+
+/* How many sets of ranks have values of an item, and which of them has this rank. */
+struct item_copies {
+    int n_copies; /* from 1 up */
+    int mine;
+};
+
+/*
+ * Makes a list that stands for `items`: in place of item i it has copies[i].n_copies items, of which this rank has a
+ * part of one. The first has the name of the item, others a number behind it ("w#1"). Numbers and strings are the same;
+ * functions of shoal_items_on_loaded are not in it. Free it before `items`. SHOAL_ERR_INVALID if a name is taken.
+ */
+shoal_status items_spread(const shoal_items *items, const struct item_copies *copies,
+                          shoal_items **spread_out);
+
 /* Numbers and strings, in the order of adding. */
 enum item_value_kind {
     ITEM_INTEGER,

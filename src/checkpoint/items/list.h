@@ -66,6 +66,11 @@ struct item_entry {
     shoal_fsdp_param *param;
     shoal_fsdp *fsdp;
     int id;
+    uint64_t owners; /* without a parameter: as in shoal_item */
+    /* Of a list that stands for another one (spread.c): that list, or NULL if this rank has nothing of the item; and the
+       number of the item there. */
+    const shoal_items *original;
+    size_t number;
 };
 
 struct item_hook {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "checkpoint/items/list.h"
+#include "shoal/fsdp_unit.h"
 #include "tensor/layout.h"
 #include "tensor/storage.h"
 #include "tensor/tensor.h"
@@ -34,6 +35,21 @@ shoal_status items_region(const shoal_items *items, size_t index, struct region 
     struct item_place place;
     TRY(items_list_look(items, index, ITEM_PLACE, &place));
     make_region(&items->entries[index], &place, region_out);
+    return SHOAL_OK;
+}
+
+shoal_status items_owners(const shoal_items *items, size_t index, uint64_t *owners_out)
+{
+    const struct item_entry *entry = &items->entries[index];
+    shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
+    struct item_place place;
+    TRY(items_list_look(items, index, ITEM_PLACE, &place)); /* finds the parameter of a module */
+    if (!entry->param) {
+        *owners_out = entry->owners;
+        return SHOAL_OK;
+    }
+    TRY(shoal_fsdp_get_layout(entry->param, &layout));
+    *owners_out = layout.owners;
     return SHOAL_OK;
 }
 

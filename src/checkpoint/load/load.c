@@ -32,6 +32,7 @@
 #include "checkpoint/io/file.h"
 #include "checkpoint/index/index.h"
 #include "checkpoint/items/items.h"
+#include "checkpoint/ranks/copies.h"
 #include "checkpoint/ranks/list.h"
 #include "checkpoint/load/foreign.h"
 #include "checkpoint/load/match.h"
@@ -63,7 +64,9 @@ struct found {
 struct load {
     shoal_group *group;
     const char *directory;
-    shoal_items *items;
+    shoal_items *items;  /* those of the program, or `spread` */
+    shoal_items *spread; /* if ranks have values of their own (ranks/copies.h); NULL otherwise */
+    const shoal_items *given;
     shoal_checkpoint_load_options options;
     struct found found;
     int64_t step; /* first rank only: that of the directory's name; -1 for the directory itself */
@@ -132,6 +135,8 @@ static shoal_status compare_arguments(struct load *load)
 {
     TRY(agree_on_string(load->group, "directory", load->directory));
     TRY(compare_options(load));
+    TRY(copies_make(load->group, load->given, &load->spread));
+    load->items = load->spread ? load->spread : load->items;
     return list_agree(load->group, load->items);
 }
 
@@ -489,7 +494,7 @@ static shoal_status read_all(struct load *load)
 static shoal_status end(struct load *load)
 {
     load_match_set_values(&load->match);
-    shoal_status status = agree(load->group, "what follows a load", items_loaded(load->items));
+    shoal_status status = agree(load->group, "what follows a load", items_loaded(load->given));
     return status == SHOAL_OK
                ? status
                : error_prefix(status, "all values are loaded, but a function of items_on_loaded failed");
@@ -519,7 +524,7 @@ shoal_status shoal_checkpoint_load(shoal_group *group, const char *directory, sh
                                    const shoal_checkpoint_load_options *options,
                                    shoal_checkpoint_info *info_out)
 {
-    struct load load = {.group = group, .directory = directory, .items = items};
+    struct load load = {.group = group, .directory = directory, .items = items, .given = items};
     error_clear();
     if (!group) {
         return error_set(SHOAL_ERR_INVALID, "checkpoint_load: group is NULL");
@@ -539,6 +544,7 @@ shoal_status shoal_checkpoint_load(shoal_group *group, const char *directory, sh
         status = struct_size_write("info_out", info_out, sizeof(size_t), &info, sizeof(info));
     }
     free_found(&load);
+    shoal_items_free(load.spread);
     return status == SHOAL_OK ? status : error_prefix(status, "checkpoint_load");
 }
 

@@ -221,7 +221,7 @@ static shoal_status look_up_tensors(struct matcher *matcher)
 
 static bool is_cast(const struct load_rules *rules, shoal_dtype from, shoal_dtype to)
 {
-    return rules->casts && dtype_kind(from) == DTYPE_KIND_FLOAT && dtype_kind(to) == DTYPE_KIND_FLOAT;
+    return rules->casts && dtype_is_real(from) && dtype_is_real(to);
 }
 
 static void compare_tensor(struct matcher *matcher, const struct item_info *info,

@@ -23,7 +23,7 @@ struct dtype_name {
 };
 
 static const struct dtype_name dtype_names[] = {
-#define SAFETENSORS_DTYPE(NAME) {#NAME, SHOAL_##NAME},
+#define SAFETENSORS_DTYPE(name, NAME) {#name, SHOAL_##NAME},
 #include "checkpoint/safetensors/dtypes.def"
 #undef SAFETENSORS_DTYPE
 };

@@ -26,6 +26,7 @@
 #include "checkpoint/safetensors/layout.h"
 #include "checkpoint/save/exchange.h"
 #include "checkpoint/save/writer.h"
+#include "checkpoint/ranks/copies.h"
 
 #define DEFAULT_FILE_BYTES ((size_t)5000000000)
 
@@ -203,7 +204,9 @@ shoal_status save_begin(shoal_group *group, const char *directory, const shoal_i
                           .items = items,
                           .target = DIRECTORY_SAVE_INIT};
     TRY(compare_options(group, directory, options));
-    TRY(table_make(group, items, &save->table));
+    TRY(copies_make(group, items, &save->spread));
+    save->items = save->spread ? save->spread : items;
+    TRY(table_make(group, save->items, &save->table));
     TRY(agree(group, "save: numbers and strings", prepare_first(save)));
     TRY(agree_receive(group, save->id, INDEX_ID_CHARS, &id, &id_bytes));
     memcpy(save->id, id, INDEX_ID_CHARS);
@@ -283,6 +286,8 @@ shoal_status save_take(struct save *save)
     TRY(agree(save->group, "save: copy slices", save_exchange(save, keep_slice, save)));
     save->is_taken = true;
     save->items = NULL;
+    shoal_items_free(save->spread); /* the program may free its list now */
+    save->spread = NULL;
     if (save->n_jobs > 1) {
         qsort(save->jobs, save->n_jobs, sizeof(save->jobs[0]), compare_jobs);
     }
@@ -407,6 +412,7 @@ void save_end(struct save *save)
     }
     free_files(save);
     free_values(save);
+    shoal_items_free(save->spread);
     table_free(&save->table);
     mem_free(save->pieces);
     mem_free(save->places);

@@ -71,7 +71,8 @@ struct save {
     int rank;
     int n_ranks;
     shoal_checkpoint_options options;
-    const shoal_items *items; /* save_begin to save_take or save_write */
+    const shoal_items *items; /* save_begin to save_take or save_write: those of the program, or `spread` */
+    shoal_items *spread;      /* if ranks have values of their own (ranks/copies.h); NULL otherwise */
     struct table table;
     struct split_piece *pieces;
     size_t n_pieces;

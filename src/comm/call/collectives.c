@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -34,6 +35,17 @@ static shoal_status check_reduce(const struct collective *call, bool has_factor)
                          collective_rows[call->kind].name, (int)call->reduce);
     }
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", collective_rows[call->kind].name);
+}
+
+/* Comes before all other checks: in a captured step buffers have no addresses, so their errors would mislead. */
+static shoal_status check_capture(const struct collective *call, bool has_counts)
+{
+    char name[32];
+    if (!callback_is_capturing()) {
+        return SHOAL_OK;
+    }
+    (void)snprintf(name, sizeof name, "%s%s", collective_rows[call->kind].name, has_counts ? "_v" : "");
+    return callback_refuse(name);
 }
 
 /* Checks everything but the buffers. `pieces` is set. */
@@ -94,6 +106,7 @@ static shoal_status submit_pieces(shoal_group *group, struct collective *call, s
 static shoal_status submit(shoal_group *group, struct collective *call, struct ending ending)
 {
     error_clear();
+    TRY(check_capture(call, call->send_counts != NULL));
     call->n_pieces = 1;
     call->pieces = &call->single;
     return submit_pieces(group, call, ending);
@@ -103,6 +116,7 @@ static shoal_status submit(shoal_group *group, struct collective *call, struct e
 static shoal_status submit_v(shoal_group *group, struct collective *call, struct ending ending)
 {
     error_clear();
+    TRY(check_capture(call, /*has_counts=*/true));
     if (!call->send_counts || !call->recv_counts) {
         const char *name = "counts";
         if (call->kind == COLLECTIVE_ALL_TO_ALL) {
@@ -117,6 +131,7 @@ static shoal_status submit_list(shoal_group *group, struct collective *call, con
                                 size_t n_parts, struct ending ending)
 {
     error_clear();
+    TRY(check_capture(call, /*has_counts=*/false));
     const char *name = collective_rows[call->kind].name;
     if (!parts || n_parts == 0) {
         return error_set(SHOAL_ERR_INVALID, "%s: the list of parts is empty: parts is %s, n_parts is %zu",

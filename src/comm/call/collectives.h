@@ -36,10 +36,10 @@ shoal_status collectives_barrier(shoal_group *group, const struct purpose *purpo
 shoal_status collectives_barrier_start(shoal_group *group, const struct purpose *purpose,
                                        shoal_work **work_out);
 
-/* shoal_window_gather_start with a purpose in place of a label. */
+/* shoal_window_gather_start with a purpose in place of a label, and a decoder, which may be NULL. */
 shoal_status collectives_window_gather_start(shoal_window *window, const shoal_window_piece *pieces,
                                              size_t n_pieces, const struct purpose *purpose,
-                                             shoal_work **work_out);
+                                             const struct window_decoder *decoder, shoal_work **work_out);
 
 /*
  * Makes only the checks that precede issuing a call whose `pieces` are set. With is_list, error texts name the part.

@@ -146,10 +146,11 @@ static shoal_status check_options(const shoal_transfer_options *options)
 
 static shoal_status check_call(const struct shoal_group *group, const struct call *call)
 {
+    TRY(callback_check_capture(call->name)); /* first: in a captured step buffers have no addresses */
     shoal_status status = check_group(group);
     status = status == SHOAL_OK ? check_options(&call->options) : status;
     status = status == SHOAL_OK ? check_list(group, call->transfers, call->n_transfers) : status;
-    return status == SHOAL_OK ? callback_check_capture(call->name) : error_prefix(status, "%s", call->name);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call->name);
 }
 
 /* Reads the options of a call; `given` is NULL if there are none. */

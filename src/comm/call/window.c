@@ -214,6 +214,7 @@ static shoal_status check_piece(const shoal_window *window, const shoal_window_p
 static shoal_status check_gather(const shoal_window *window, const shoal_window_piece *pieces,
                                  size_t n_pieces)
 {
+    TRY(callback_check_capture("window_gather"));
     if (!window) {
         return error_set(SHOAL_ERR_INVALID, "window_gather: window is NULL");
     }
@@ -290,9 +291,11 @@ shoal_status shoal_window_gather(shoal_window *window, const shoal_window_piece 
 
 /* Under gather_lock. */
 static shoal_status issue_gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
-                                 uint64_t label, const struct purpose *purpose, shoal_work **work_out)
+                                 uint64_t label, const struct purpose *purpose,
+                                 const struct window_decoder *decoder, shoal_work **work_out)
 {
     struct collective collective = next_gather(window, pieces, n_pieces, label, purpose);
+    collective.decoder = decoder ? *decoder : (struct window_decoder){.decode = NULL};
     FAIL_POINT("window gather start");
     TRY(lane_start(window->group->lane, &collective, NULL, work_out));
     count_gather(window);
@@ -300,7 +303,8 @@ static shoal_status issue_gather(shoal_window *window, const shoal_window_piece 
 }
 
 static shoal_status start_gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
-                                 uint64_t label, const struct purpose *purpose, shoal_work **work_out)
+                                 uint64_t label, const struct purpose *purpose,
+                                 const struct window_decoder *decoder, shoal_work **work_out)
 {
     error_clear();
     if (!work_out) {
@@ -308,7 +312,7 @@ static shoal_status start_gather(shoal_window *window, const shoal_window_piece 
     }
     TRY(check_gather(window, pieces, n_pieces));
     (void)pthread_mutex_lock(&window->gather_lock);
-    shoal_status status = issue_gather(window, pieces, n_pieces, label, purpose, work_out);
+    shoal_status status = issue_gather(window, pieces, n_pieces, label, purpose, decoder, work_out);
     (void)pthread_mutex_unlock(&window->gather_lock);
     return status;
 }
@@ -316,14 +320,14 @@ static shoal_status start_gather(shoal_window *window, const shoal_window_piece 
 shoal_status shoal_window_gather_start(shoal_window *window, const shoal_window_piece *pieces,
                                        size_t n_pieces, uint64_t label, shoal_work **work_out)
 {
-    return start_gather(window, pieces, n_pieces, label, NULL, work_out);
+    return start_gather(window, pieces, n_pieces, label, NULL, NULL, work_out);
 }
 
 shoal_status collectives_window_gather_start(shoal_window *window, const shoal_window_piece *pieces,
                                              size_t n_pieces, const struct purpose *purpose,
-                                             shoal_work **work_out)
+                                             const struct window_decoder *decoder, shoal_work **work_out)
 {
-    return start_gather(window, pieces, n_pieces, 0, purpose, work_out);
+    return start_gather(window, pieces, n_pieces, 0, purpose, decoder, work_out);
 }
 
 /* Prepared gathers -------------------------------------------------------------------------------------- */

@@ -116,6 +116,13 @@ bool group_has_symmetric(const shoal_group *group, const void *data, size_t byte
 
 /* Works ------------------------------------------------------------------------------------------------ */
 
+/* Whether somebody is about to use these bytes in a way that a work forbids that is in flight there; is_written: the
+   work writes them. Must not call the library: locks are held. */
+typedef bool (*work_uses)(void *context, const void *data, size_t bytes, bool is_written);
+/* Finds a work of the world that has not ended and of which `uses` returns true for a buffer. The caller frees its
+   reference. NULL if there is none. Costs one load if nothing is in flight. */
+shoal_work *world_find_work(shoal_world *world, work_uses uses, void *context);
+
 /* The completion that finishes with the work. Fences of storages wait for it. */
 struct completion *work_completion(shoal_work *work);
 /* Nobody has to wait for the work: shoal_world_close does not warn about it. */

@@ -24,6 +24,7 @@
 #include "base/wait.h"
 #include "base/waited.h"
 #include "comm/lane/line.h"
+#include "comm/lane/uses.h"
 #include "comm/lane/trace.h"
 #include "comm/lane/part.h"
 #include "comm/lane/recorder.h"
@@ -220,7 +221,7 @@ static shoal_status run_in_line(struct lane *lane, struct collective *collective
         line_await(lane, &goal, &wakes);
     }
     line_unlock(lane, &wakes);
-    waited_add(clock_ticks() - begin_ticks);
+    waited_add(begin_ticks, clock_ticks());
     lane_trace_wait(lane, collective, begin_ticks);
     TRY(status);
     return entry.status == SHOAL_OK ? SHOAL_OK : error_set(entry.status, "%s", text);
@@ -248,7 +249,8 @@ static shoal_status run_alone(struct lane *lane, struct channel *channel, struct
     shoal_status status = channel->transport->run(channel, collective);
     uint64_t end_ticks = clock_ticks();
     recorder_end(record, collective, status, end_ticks);
-    waited_add(end_ticks - now_ticks);
+    waited_add(now_ticks, end_ticks);
+    waited_carried(now_ticks, end_ticks);
     if (trace_is_on()) {
         lane_trace_call(lane, collective,
                         &(struct lane_times){.begin_ticks = now_ticks,
@@ -632,6 +634,26 @@ void lane_free(struct lane *lane, const char *what, const char *told)
         channel->transport->disconnect(channel);
     }
     lane_unref(lane);
+}
+
+struct shoal_work *lane_find_work(struct lane *lane, const struct work_search *search)
+{
+    struct shoal_work *found = NULL;
+    if (lane_n_unfinished(lane) == 0) {
+        return NULL;
+    }
+    (void)pthread_mutex_lock(&lane->mutex);
+    for (const struct entry *entry = lane->head; entry && !found; entry = entry->next) {
+        struct shoal_work *work = entry->work ? &entry->work->base : NULL;
+        /* An entry may still be in line for a moment when its work has ended. */
+        if (work && !completion_is_finished(&work->completion) &&
+            collective_is_wanted(entry->collective, lane->part.peers, search)) {
+            (void)completion_ref(&work->completion);
+            found = work;
+        }
+    }
+    (void)pthread_mutex_unlock(&lane->mutex);
+    return found;
 }
 
 uint64_t lane_sequence(struct lane *lane)

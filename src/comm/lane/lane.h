@@ -17,7 +17,8 @@
 
 struct lane;
 struct lane_work;
-struct work_hooks; /* comm/lane/work.h */
+struct work_hooks;  /* comm/lane/work.h */
+struct work_search; /* comm/lane/uses.h */
 struct part;
 
 /* Keeps a copy of `part` (comm/lane/part.h). Returns NULL if memory runs out. */
@@ -62,6 +63,10 @@ shoal_status lane_issue_again(struct lane_work *work);
  * thread is inside the channel.
  */
 bool lane_drain(struct lane *lane, int64_t until_ns);
+
+/* Finds a work of the lane that has not ended, with a buffer that the search is for. Gives a reference; NULL if there is
+   none. */
+struct shoal_work *lane_find_work(struct lane *lane, const struct work_search *search);
 
 uint64_t lane_sequence(struct lane *lane);
 /* How many collectives have not ended. */

@@ -13,6 +13,7 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "base/wait.h"
+#include "base/waited.h"
 #include "comm/lane/trace.h"
 
 /* Waking ----------------------------------------------------------------------------------------------- */
@@ -129,7 +130,7 @@ void line_append(struct lane *lane, struct entry *entry)
 /* Driving ---------------------------------------------------------------------------------------------- */
 
 /* Ends an entry, and tells everybody but the waiters of this lane, which are told under the mutex. begin_ticks: when
-   a thread began to carry it, or 0 if nothing was traced then. */
+   a thread began to carry it, or 0 if nobody asked for that. */
 static void end_entry(struct lane *lane, struct entry *entry, uint64_t begin_ticks, shoal_status status)
 {
     if (status != SHOAL_OK) {
@@ -141,9 +142,10 @@ static void end_entry(struct lane *lane, struct entry *entry, uint64_t begin_tic
     }
     uint64_t end_ticks = clock_ticks();
     recorder_end(entry->record, entry->collective, status, end_ticks);
+    uint64_t last_ticks = begin_ticks != 0 ? end_ticks - begin_ticks : 0;
+    waited_carried(end_ticks - entry->carried_ticks - last_ticks, end_ticks);
     if (trace_is_on()) {
         bool is_posted = entry->state == ENTRY_POSTED;
-        uint64_t last_ticks = begin_ticks != 0 ? end_ticks - begin_ticks : 0;
         lane_trace_call(lane, entry->collective,
                         &(struct lane_times){.begin_ticks = is_posted ? entry->issue_ticks : begin_ticks,
                                              .end_ticks = end_ticks,
@@ -204,7 +206,7 @@ static bool carry_head(struct lane *lane, int64_t until_ns, struct wakes *wakes)
     line_unlock(lane, wakes);
     bool is_pending = false;
     shoal_status status;
-    uint64_t begin_ticks = is_queued ? clock_ticks() : trace_begin();
+    uint64_t begin_ticks = is_queued || trace_is_on() ? clock_ticks() : waited_begin();
     if (is_queued) {
         recorder_start(entry->record, collective, begin_ticks);
         status = channel->transport->run(channel, collective);

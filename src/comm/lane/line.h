@@ -44,7 +44,7 @@ struct entry {
     bool is_watched;        /* the lane's thread carries it, posted or not: callbacks wait for its end */
     enum entry_state state; /* under the mutex, except that the driver may read what only it changes */
     struct record_handle record;
-    /* For the trace, used by the thread that carries it: when it was issued, and how long it was carried. */
+    /* For the trace and for waited_carried, used by the thread that carries it: when it was issued, and how long it was carried. */
     uint64_t issue_ticks;
     uint64_t carried_ticks;
     /* The result of a blocking call. */

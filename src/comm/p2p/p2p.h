@@ -22,6 +22,8 @@
 #include "shoal/status.h"
 
 struct p2p;
+struct shoal_work;
+struct work_search; /* comm/lane/uses.h */
 
 /*
  * Ends everything unfinished here with SHOAL_ERR_CANCELLED and joins the thread. Other threads that still wait return
@@ -60,6 +62,10 @@ struct p2p_stream_state {
  * first. Returns how many streams there are. NULL is allowed, if point to point was never used: it has 0 streams.
  */
 size_t p2p_list_streams(struct p2p *p2p, struct p2p_stream_state *states, size_t capacity);
+
+/* Finds a started operation that has not ended, with a buffer that the search is for. Gives a reference to its work; NULL
+   if there is none. NULL is allowed. */
+struct shoal_work *p2p_find_work(struct p2p *p2p, const struct work_search *search);
 
 /* SHOAL_OK, or why point to point fails on the whole group. NULL is allowed. */
 shoal_status p2p_failure(struct p2p *p2p);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The operations of this rank, all under the lock of its p2p: those of each end in order, and receives from any rank,
    which have no end until a message has come. */
+#include "comm/lane/uses.h"
 #include "comm/p2p/move.h"
+#include "comm/p2p/p2p.h"
 
 /* Ends that have operations ---------------------------------------------------------------------------- */
 
@@ -146,4 +148,39 @@ bool p2p_bind_open(struct p2p *p2p, struct p2p_end *end)
     operation->end = end;
     prepend(p2p, operation);
     return true;
+}
+
+/* Looking for memory ----------------------------------------------------------------------------------- */
+
+/* The first work of the list that is wanted, or NULL. */
+static struct shoal_work *find_in_list(const struct p2p_operation *operation,
+                                       const struct work_search *search)
+{
+    for (; operation; operation = operation->next) {
+        const struct stream_message *message = &operation->message;
+        const void *data = message->recv ? (const void *)message->recv : message->send;
+        struct shoal_work *work = operation->batch->work;
+        if (work && data && message->bytes > 0 && !completion_is_finished(&work->completion) &&
+            search->uses(search->context, data, message->bytes, message->recv != NULL)) {
+            return work;
+        }
+    }
+    return NULL;
+}
+
+struct shoal_work *p2p_find_work(struct p2p *p2p, const struct work_search *search)
+{
+    if (!p2p) {
+        return NULL;
+    }
+    (void)pthread_mutex_lock(&p2p->lock);
+    struct shoal_work *found = find_in_list(p2p->open, search);
+    for (const struct p2p_end *end = p2p->busy; end && !found; end = end->next_busy) {
+        found = find_in_list(end->first, search);
+    }
+    if (found) {
+        (void)completion_ref(&found->completion);
+    }
+    (void)pthread_mutex_unlock(&p2p->lock);
+    return found;
 }

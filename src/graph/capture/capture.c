@@ -2,6 +2,7 @@
 /* Captures a step. graph/capture/capture.h describes how. */
 #include "graph/capture/capture.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "autograd/hooks.h"
@@ -88,6 +89,11 @@ static shoal_status add_input(struct op_tracer *tracer, shoal_tensor *tensor, sh
     return SHOAL_OK;
 }
 
+static shoal_status name_tensor(struct op_tracer *tracer, const shoal_tensor *tensor, const char *name)
+{
+    return capture_note_name(capture_of(tracer), tensor, name);
+}
+
 /* The base of a storage must be contiguous. */
 static shoal_status make_contiguous(struct capture *capture, struct shoal_node **node)
 {
@@ -98,10 +104,23 @@ static shoal_status make_contiguous(struct capture *capture, struct shoal_node *
     return shoal_graph_call(capture->graph, op_get(OP_contiguous), &arg, 1, NULL, node);
 }
 
+/* The storage holds nothing from now on. If the capture does not know it, no call has used it, and none can. */
+static shoal_status release(struct capture *capture, const shoal_tensor *target)
+{
+    struct capture_storage *storage = capture_known_storage(capture, target->storage);
+    if (storage) {
+        storage->origin = CAPTURE_RELEASED;
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status rebind(struct op_tracer *tracer, shoal_tensor *target, shoal_tensor *value)
 {
     struct capture *capture = capture_of(tracer);
     struct shoal_node *node = NULL;
+    if (!value) {
+        return release(capture, target);
+    }
     const struct layout *a = &target->layout;
     const struct layout *b = &value->layout;
     if (target->dtype != value->dtype || !layout_is_same_shape(a->n_dims, a->shape, b->n_dims, b->shape) ||
@@ -131,8 +150,8 @@ static shoal_status name_gradient(struct capture *capture, shoal_tensor *leaf, s
     if (!gradient->storage->memory || capture_known_storage(capture, gradient->storage)) {
         return SHOAL_OK;
     }
-    (void)snprintf(name, sizeof name, "%.100s%sgrad", shoal_tensor_name(leaf),
-                   shoal_tensor_name(leaf)[0] ? "_" : "");
+    const char *of = capture_name_of(capture, leaf);
+    (void)snprintf(name, sizeof name, "%.100s%sgrad", of, of[0] ? "_" : "");
     return capture_find_storage(capture, gradient, name, &storage);
 }
 
@@ -189,6 +208,15 @@ static shoal_status label(struct op_tracer *tracer, const struct shoal_group *gr
     return SHOAL_OK;
 }
 
+static shoal_status after_run(struct op_tracer *tracer, const struct op_run_end *end)
+{
+    struct captured *captured = capture_of(tracer)->graph->captured;
+    TRY(mem_grow((void **)&captured->run_ends, &captured->run_end_capacity, captured->n_run_ends + 1,
+                 sizeof(captured->run_ends[0])));
+    captured->run_ends[captured->n_run_ends++] = *end;
+    return SHOAL_OK;
+}
+
 static shoal_status at_end(struct op_tracer *tracer, void (*restore)(void *context), void *context)
 {
     return capture_at_end(capture_of(tracer), restore, context);
@@ -213,6 +241,7 @@ static void refuse(struct op_tracer *tracer, shoal_status status)
 }
 
 static const struct op_capture capture_calls = {.add_input = add_input,
+                                                .name_tensor = name_tensor,
                                                 .rebind = rebind,
                                                 .note_leaf = note_leaf,
                                                 .note_asked = note_asked,
@@ -221,6 +250,7 @@ static const struct op_capture capture_calls = {.add_input = add_input,
                                                 .label = label,
                                                 .note_failure = note_failure,
                                                 .refuse = refuse,
+                                                .after_run = after_run,
                                                 .at_end = at_end};
 
 /* Inputs ----------------------------------------------------------------------------------------------- */
@@ -381,11 +411,15 @@ static shoal_status call_step(struct capture *capture, shoal_step_function step,
                               shoal_tensor **outputs, size_t n_outputs)
 {
     struct scope_callback callback = scope_callback_begin();
+    callback_forget_refusal();
     callback_enter_capture();
     shoal_status status = step(context, capture->stand_ins, capture->n_inputs, outputs, n_outputs);
     callback_leave_capture();
+    if (status == SHOAL_ERR_STATE && shoal_error_text()[0] == '\0') {
+        /* A later call that succeeded has cleared the text, here and below. */
+        (void)callback_repeat_refusal("");
+    }
     if (status != SHOAL_OK && status == capture->failed && shoal_error_text()[0] == '\0') {
-        /* A later call that succeeded has cleared the text. */
         (void)error_set(status, "%s", capture->failed_text);
     }
     status = scope_callback_end(callback, "the step", status);
@@ -406,6 +440,7 @@ static shoal_status run_step(struct capture *capture, shoal_step_function step, 
     }
     TRY(op_set_tracer(&capture->tracer));
     TRY(call_step(capture, step, context, outputs, n_outputs));
+    TRY(callback_repeat_refusal("; the step did not return this error"));
     if (capture->refused != SHOAL_OK) {
         return error_set(capture->refused, "%s", capture->refused_text);
     }
@@ -413,6 +448,7 @@ static shoal_status run_step(struct capture *capture, shoal_step_function step, 
         return error_set(capture->lost,
                          "an op of the step could not be captured, and the step did not return its error");
     }
+    TRY(captured_check_run_ends(capture->graph->captured));
     return make_outputs(capture, outputs, n_outputs);
 }
 
@@ -460,11 +496,14 @@ static void note_states(struct captured *captured)
 }
 
 static shoal_status run_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs,
-                                size_t n_inputs, size_t n_outputs, shoal_graph **graph_out)
+                                size_t n_inputs, size_t n_outputs, bool is_compiled, shoal_graph **graph_out)
 {
+    static _Atomic uint64_t n_captures;
     struct capture capture = {.tracer = {.call = trace_call,
                                          .capture = &capture_calls,
+                                         .number = atomic_fetch_add(&n_captures, 1) + 1,
                                          .latest_change = changes_latest(),
+                                         .is_compiled = is_compiled,
                                          .oldest_record = node_next_number()},
                               .inputs = inputs,
                               .n_inputs = n_inputs};
@@ -501,13 +540,30 @@ static shoal_status check_call(shoal_step_function step, shoal_tensor *const *in
                                 : SHOAL_OK;
 }
 
-shoal_status shoal_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs,
-                           size_t n_inputs, size_t n_outputs, shoal_graph **graph_out)
+static shoal_status capture(shoal_step_function step, void *context, shoal_tensor *const *inputs,
+                            size_t n_inputs, size_t n_outputs, bool is_compiled, shoal_graph **graph_out)
 {
     error_clear();
     shoal_status status = check_call(step, inputs, n_inputs, graph_out);
     if (status == SHOAL_OK) {
-        status = run_capture(step, context, inputs, n_inputs, n_outputs, graph_out);
+        status = run_capture(step, context, inputs, n_inputs, n_outputs, is_compiled, graph_out);
     }
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "capture");
+}
+
+shoal_status capture_compiled(shoal_step_function step, void *context, shoal_tensor *const *inputs,
+                              size_t n_inputs, size_t n_outputs, shoal_graph **graph_out)
+{
+    return capture(step, context, inputs, n_inputs, n_outputs, /*is_compiled=*/true, graph_out);
+}
+
+shoal_status shoal_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs,
+                           size_t n_inputs, size_t n_outputs, shoal_graph **graph_out)
+{
+    return capture(step, context, inputs, n_inputs, n_outputs, /*is_compiled=*/false, graph_out);
+}
+
+bool shoal_is_capturing(void)
+{
+    return callback_is_capturing();
 }

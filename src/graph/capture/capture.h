@@ -29,6 +29,7 @@
 #include "graph/ir/graph.h"
 #include "op/op.h"
 #include "op/tracer.h"
+#include "shoal/compile.h"
 #include "tensor/tensor.h"
 
 /* A value of a node. If the node gives a list, capture_take_out makes a node for the one tensor when it is used. */
@@ -42,6 +43,7 @@ enum capture_origin {
     CAPTURE_INPUT,    /* a placeholder: `node` */
     CAPTURE_CONSTANT, /* a constant: `node`, with a copy of memory that the step made a tensor from */
     CAPTURE_REBOUND,  /* a storage that was made to hold another value by op_capture.rebind */
+    CAPTURE_RELEASED, /* the same, without a value */
     CAPTURE_GIVEN     /* an input of shoal_capture; the step gets a stand-in for it, and must not use it */
 };
 
@@ -122,6 +124,10 @@ struct capture {
     struct capture_leaf *leaves; /* in the order in which they were noted */
     size_t n_leaves;
     size_t leaf_capacity;
+    const char **names; /* of storages, as modules call their tensors; in the graph's arena */
+    size_t n_names;
+    size_t name_capacity;
+    struct map name_numbers; /* from trace ids of storages to indices of `names` */
     struct map noted_leaves; /* from tensors to indices of `leaves` */
     struct map noted_parts;  /* from tensors to indices of graph->captured->parts */
     struct map noted_asked;  /* from tensors to indices of graph->captured->asked */
@@ -136,13 +142,23 @@ struct capture {
     size_t end_capacity;
 };
 
+/* shoal_capture for a compiled step: what op_capture.after_run adds is done after each run (captured_end_run). */
+shoal_status capture_compiled(shoal_step_function step, void *context, shoal_tensor *const *inputs,
+                              size_t n_inputs, size_t n_outputs, shoal_graph **graph_out);
+
 /* capture/values.c ------------------------------------------------------------------------------------- */
 
 /* Whether the tensor is its whole storage, contiguous. */
 bool capture_is_whole(const shoal_tensor *tensor);
 
+/* Returns the name of a tensor: its own, or what a module calls it if it covers its storage; "" if it has none. */
+const char *capture_name_of(const struct capture *capture, const shoal_tensor *tensor);
+
+/* Notes what a module calls a tensor, unless its storage has a name already. */
+shoal_status capture_note_name(struct capture *capture, const shoal_tensor *tensor, const char *name);
+
 /* Finds the storage of a tensor. If it is not known yet, adds a placeholder or a constant for it. A placeholder is
-   called `name`, or like the tensor if that is NULL. The pointer is valid until the next storage is added. */
+   called `name`, or like the tensor (capture_name_of) if that is NULL. The pointer is valid until the next storage is added. */
 shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor, const char *name,
                                   struct capture_storage **storage_out);
 

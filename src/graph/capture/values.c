@@ -15,12 +15,14 @@ void capture_free_values(struct capture *capture)
 {
     map_free(&capture->storage_numbers);
     map_free(&capture->value_numbers);
+    map_free(&capture->name_numbers);
     map_free(&capture->noted_leaves);
     map_free(&capture->noted_parts);
     map_free(&capture->noted_asked);
     mem_free(capture->storages);
     mem_free(capture->values);
     mem_free(capture->flights);
+    mem_free((void *)capture->names);
 }
 
 /* Storages --------------------------------------------------------------------------------------------- */
@@ -203,6 +205,37 @@ static shoal_status make_view(struct capture *capture, struct shoal_node *base, 
     return shoal_graph_call(capture->graph, op_get(OP_as_strided), args, 4, NULL, node_out);
 }
 
+/* Names ------------------------------------------------------------------------------------------------ */
+
+const char *capture_name_of(const struct capture *capture, const shoal_tensor *tensor)
+{
+    const char *own = shoal_tensor_name(tensor);
+    size_t index;
+    if (own[0] || !capture_is_whole(tensor) ||
+        !map_get(&capture->name_numbers, storage_trace_id(tensor->storage), &index)) {
+        return own;
+    }
+    return capture->names[index];
+}
+
+shoal_status capture_note_name(struct capture *capture, const shoal_tensor *tensor, const char *name)
+{
+    uint64_t id = storage_trace_id(tensor->storage);
+    size_t index;
+    if (!capture_is_whole(tensor) || map_get(&capture->name_numbers, id, &index)) {
+        return SHOAL_OK;
+    }
+    TRY(mem_grow((void **)&capture->names, &capture->name_capacity, capture->n_names + 1,
+                 sizeof(capture->names[0])));
+    const char *copy = arena_string(&capture->graph->arena, name);
+    if (!copy) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    TRY(map_add(&capture->name_numbers, id, capture->n_names));
+    capture->names[capture->n_names++] = copy;
+    return SHOAL_OK;
+}
+
 /* Tensors with memory ---------------------------------------------------------------------------------- */
 
 shoal_status capture_add_placeholder(struct capture *capture, const char *name, const shoal_tensor *like,
@@ -294,7 +327,7 @@ static shoal_status lift(struct capture *capture, shoal_tensor *tensor, const ch
     struct shoal_node *node = NULL;
     bool is_constant =
         tensor->storage->is_of_traced || (capture_is_inside(capture, tensor) && !tensor->is_view);
-    const char *own_name = shoal_tensor_name(tensor);
+    const char *own_name = capture_name_of(capture, tensor);
     TRY(check_liftable(tensor));
     TRY(capture_note_memory(capture, tensor->storage));
     TRY(make_flat(tensor, &flat));
@@ -362,6 +395,10 @@ shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor,
                          "a tensor in the memory of input %zu of the step is used; use the tensor that the "
                          "step gets as that input",
                          known->input);
+    }
+    if (known->origin == CAPTURE_RELEASED) {
+        return error_set(SHOAL_ERR_STATE, "the data of tensor %s (%zu bytes) was released",
+                         shoal_tensor_name(tensor), tensor->storage->bytes);
     }
     *storage_out = known;
     return note_part(capture, known, tensor);

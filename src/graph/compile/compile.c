@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shoal_compile. A compiled step has variants: one for each combination of input shapes and dtypes, of the scope's
- * gradient mode, and of leaves that have gradients already, because adding to a gradient is another graph than making
- * one. A variant also fits only as long as what the graph depends on is as it was (captured.h). Each rank chooses the variant
- * by itself. If ranks choose differently, they run different plans, and the first collective reports a mismatch.
+ * shoal_compile. A compiled step has variants (variants.h). Each rank chooses the variant of a run by itself. If ranks
+ * choose differently, they run different plans, and the first collective reports a mismatch.
  *
  *   run   find the variant, or make it: capture -> passes -> plan
  *         inputs: the caller's, then the tensors that the graph has bound; gradients are those that leaves have now
@@ -13,6 +11,7 @@
  * If a rank fails before its plan runs, the others must not wait for it. Failures while plans are compared are told
  * there (compare.h). Otherwise the rank may not even know with which ranks it would have met; comm/group/calls.h tells them.
  */
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,17 +24,19 @@
 #include "base/struct_size.h"
 #include "base/trace.h"
 #include "base/try.h"
-#include "collective/gradient_buckets.h"
 #include "collective/rows.h"
 #include "comm/group/calls.h"
 #include "comm/lane/handles.h"
 #include "comm/group/owned.h"
 #include "graph/analysis/accesses.h"
+#include "graph/analysis/machine.h"
 #include "graph/run/bind.h"
 #include "graph/ir/captured.h"
+#include "graph/capture/capture.h"
 #include "graph/compile/bound.h"
 #include "graph/compile/gradients.h"
 #include "graph/compile/text.h"
+#include "graph/compile/variants.h"
 #include "graph/ir/graph.h"
 #include "graph/passes/passes.h"
 #include "graph/plan/plan.h"
@@ -43,38 +44,6 @@
 #include "shoal/autograd.h"
 #include "tensor/handle.h"
 #include "tensor/tensor.h"
-
-/* The most variants that are kept. Then the least recently used one is freed, on all ranks in the same run. */
-#define MAX_VARIANTS 8
-
-#define DEFAULT_PASSES "dedupe_waits,fuse_ddp_communication,bucket_fsdp_units,simple_overlap"
-
-/* What an input of a variant must be like. */
-struct shape {
-    shoal_dtype dtype;
-    struct layout layout;
-    bool requires_grad;
-};
-
-struct variant {
-    shoal_graph *graph;
-    shoal_plan *plan;
-    char *captured;             /* the text of the graph before passes; NULL if SHOAL_COMPILE_CHECK is off */
-    struct compile_bound bound; /* with the text */
-    struct shape *shapes;
-    size_t n_given;        /* inputs of the step */
-    bool has_grad;         /* the scope's gradient mode */
-    shoal_tensor **inputs; /* of the plan: those of the step, then bound tensors */
-    bool *needs_gradient;  /* by input: whether it required a gradient when the step was captured */
-    size_t n_inputs;
-    shoal_tensor **outputs;
-    size_t n_outputs;
-    shoal_group **groups; /* that the captured step used */
-    size_t n_groups;
-    struct compile_gradients gradients;
-    shoal_compile_report report;
-    uint64_t last_use;
-};
 
 struct shoal_compiled {
     struct owned owned; /* must be first; makes the step forget the world when that is closed */
@@ -87,22 +56,17 @@ struct shoal_compiled {
     shoal_compile_options options;
     shoal_pass_options pass_options;
     char *passes;
-    char *words[3]; /* copies of the strings in pass_options */
-    struct variant variants[MAX_VARIANTS];
-    size_t n_variants;
+    bool has_own_passes; /* the program has named them */
+    char *words[4];      /* copies of the strings in pass_options */
+    struct variants variants;
     struct variant *current; /* the variant that ran, or was compiled, last; NULL if there is none */
-    uint64_t n_runs;
-    uint64_t n_calls; /* of shoal_compiled_run, including those that failed */
-    uint32_t number;  /* counts the compiled steps of the world; ranks compile them in the same order */
+    uint64_t n_calls;        /* of shoal_compiled_run, including those that failed */
+    uint32_t number; /* counts the compiled steps of the world; ranks compile them in the same order */
     size_t n_compiles;
+    size_t n_evicted;
     char reason[ERROR_TEXT_BYTES];
     _Atomic bool is_running;
 };
-
-const char *shoal_default_passes(void)
-{
-    return DEFAULT_PASSES;
-}
 
 /* A call of shoal_compiled_run. */
 struct attempt {
@@ -110,117 +74,6 @@ struct attempt {
     bool is_told;           /* the comparison of plans tells the other ranks about a failure */
     bool has_begun;         /* the plan has begun to run: the other ranks meet this one in its collectives */
 };
-
-/* Variants ------------------------------------------------------------------------------------------------- */
-
-static void free_variant(struct variant *variant)
-{
-    shoal_plan_free(variant->plan);
-    shoal_graph_free(variant->graph);
-    mem_free(variant->captured);
-    compile_bound_free(&variant->bound);
-    mem_free(variant->shapes);
-    mem_free(variant->inputs);
-    mem_free(variant->needs_gradient);
-    mem_free(variant->outputs);
-    mem_free((void *)variant->groups);
-    compile_gradients_free(&variant->gradients);
-    *variant = (struct variant){.graph = NULL};
-}
-
-static bool is_like(const struct shape *shape, const shoal_tensor *tensor)
-{
-    return shape->dtype == tensor->dtype && shape->requires_grad == shoal_requires_grad(tensor) &&
-           layout_is_same_shape(shape->layout.n_dims, shape->layout.shape, tensor->layout.n_dims,
-                                tensor->layout.shape);
-}
-
-/* Returns the index of the first input that does not fit the variant; n_given: all fit. */
-static size_t find_other_input(const struct variant *variant, shoal_tensor *const *inputs, size_t n_inputs)
-{
-    size_t i = 0;
-    while (i < variant->n_given && i < n_inputs && is_like(&variant->shapes[i], inputs[i])) {
-        i++;
-    }
-    return i;
-}
-
-/* Whether a bound tensor requires a gradient. For the padded shard of a parameter, the shard is asked. */
-static bool needs_gradient(const struct captured_input *bound)
-{
-    const shoal_tensor *tensor = bound->source ? bound->source : bound->tensor;
-    return tensor && shoal_requires_grad(tensor); /* it is NULL if the placeholder is a gradient */
-}
-
-/* Returns the index of a bound tensor that was frozen or thawed since the capture; n_inputs: none. */
-static size_t find_frozen(const struct variant *variant)
-{
-    const struct captured_input *bound = variant->graph->captured->inputs;
-    size_t i = variant->n_given;
-    while (i < variant->n_inputs && needs_gradient(&bound[i]) == variant->needs_gradient[i]) {
-        i++;
-    }
-    return i;
-}
-
-static struct variant *find_variant(struct shoal_compiled *compiled, shoal_tensor *const *inputs,
-                                    size_t n_inputs)
-{
-    for (size_t i = 0; i < compiled->n_variants; i++) {
-        struct variant *variant = &compiled->variants[i];
-        if (variant->n_given == n_inputs && variant->has_grad == shoal_scope_has_grad() &&
-            find_other_input(variant, inputs, n_inputs) == n_inputs &&
-            find_frozen(variant) == variant->n_inputs &&
-            !compile_gradients_find_other(&variant->gradients, inputs) &&
-            captured_is_current(variant->graph->captured)) {
-            return variant;
-        }
-    }
-    return NULL;
-}
-
-/* Writes why the variant that ran last cannot be used. */
-static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *inputs, size_t n_inputs)
-{
-    char now[TENSOR_TEXT_BYTES];
-    char before[LAYOUT_TEXT_BYTES];
-    struct variant *last = compiled->current;
-    if (!last) {
-        (void)snprintf(compiled->reason, sizeof compiled->reason, "%s",
-                       compiled->n_compiles == 0 ? "the first run" : "the last variant was freed");
-        return;
-    }
-    size_t other = find_other_input(last, inputs, n_inputs);
-    if (last->n_given != n_inputs) {
-        (void)snprintf(compiled->reason, sizeof compiled->reason, "%zu inputs, not %zu as before", n_inputs,
-                       last->n_given);
-    } else if (other < n_inputs) {
-        const struct shape *shape = &last->shapes[other];
-        (void)snprintf(
-            compiled->reason, sizeof compiled->reason, "input %zu is %s%s, not %s %s%s as before", other,
-            tensor_format(now, inputs[other]), shoal_requires_grad(inputs[other]) ? " with a gradient" : "",
-            shoal_dtype_name(shape->dtype), layout_format(before, shape->layout.n_dims, shape->layout.shape),
-            shape->requires_grad ? " with a gradient" : "");
-    } else if (last->has_grad != shoal_scope_has_grad()) {
-        (void)snprintf(compiled->reason, sizeof compiled->reason, "gradients are %s now",
-                       last->has_grad ? "off" : "on");
-    } else if (find_frozen(last) < last->n_inputs) {
-        const struct captured_input *bound = &last->graph->captured->inputs[find_frozen(last)];
-        const char *name = shoal_tensor_name(bound->source ? bound->source : bound->tensor);
-        (void)snprintf(compiled->reason, sizeof compiled->reason, "%s %s a gradient now",
-                       name[0] ? name : "a tensor", needs_gradient(bound) ? "requires" : "does not require");
-    } else if (!compile_gradients_find_other(&last->gradients, inputs)) {
-        captured_describe_change(last->graph->captured, compiled->reason, sizeof compiled->reason);
-    } else {
-        const struct gradient *gradient = compile_gradients_find_other(&last->gradients, inputs);
-        const shoal_tensor *leaf = gradient_leaf(gradient, inputs);
-        const char *name = shoal_tensor_name(leaf);
-        const char *change =
-            shoal_grad(leaf) ? (gradient->had_gradient ? "has another kind of" : "has") : "does not have";
-        (void)snprintf(compiled->reason, sizeof compiled->reason, "%s %s a gradient now",
-                       name[0] ? name : "a leaf", change);
-    }
-}
 
 /* Compiling ------------------------------------------------------------------------------------------------ */
 
@@ -231,29 +84,6 @@ static size_t count_collectives(const shoal_graph *graph)
         count += node->op && (node->op->flags & SHOAL_OP_COLLECTIVE) != 0;
     }
     return count;
-}
-
-static double count_reduced_bytes(const shoal_graph *graph)
-{
-    double bytes = 0;
-    for (const shoal_node *node = graph->first; node; node = node->next) {
-        if (node_calls(node, OP_all_reduce) && shoal_node_n_values(node) == 1) {
-            bytes += (double)tensor_bytes(shoal_node_value(node, 0));
-        }
-    }
-    return bytes;
-}
-
-/*
- * Chooses the size of gradient buckets if the caller does not. The reduction of the last bucket cannot be hidden,
- * because no compute is left. So a bucket is a sixteenth of all gradients, but within the bounds of
- * collective/gradient_buckets.h.
- */
-static double choose_bucket_size(const shoal_graph *graph)
-{
-    double size_mb = count_reduced_bytes(graph) / 16 / 1048576;
-    size_mb = size_mb < GRADIENT_BUCKETS_MB ? size_mb : GRADIENT_BUCKETS_MB;
-    return size_mb > GRADIENT_BUCKETS_FIRST_MB ? size_mb : GRADIENT_BUCKETS_FIRST_MB;
 }
 
 struct pass_list {
@@ -280,11 +110,11 @@ static shoal_status run_pass(void *context, const char *name, size_t bytes)
 
 static shoal_status run_passes(struct shoal_compiled *compiled, struct variant *variant)
 {
-    shoal_pass_options options = compiled->pass_options;
-    struct pass_list list = {.graph = variant->graph, .options = &options};
-    TRY(shoal_graph_remove_dead(variant->graph, NULL));
-    if (options.bucket_size_mb == 0) {
-        options.bucket_size_mb = choose_bucket_size(variant->graph);
+    struct pass_list list = {.graph = variant->graph, .options = &compiled->pass_options};
+    const struct machine *machine; /* ranks compare it, whatever passes they run */
+    TRY(machine_of_graph(variant->graph, compiled->pass_options.machine, &machine));
+    if (compiled->has_own_passes) { /* the default ones do it themselves */
+        TRY(shoal_graph_remove_dead(variant->graph, NULL));
     }
     TRY(pass_each_name(compiled->passes, run_pass, &list));
     variant->report.n_buckets = list.n_buckets;
@@ -338,7 +168,7 @@ static shoal_status make_lists(struct variant *variant)
         return SHOAL_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < variant->n_inputs; i++) {
-        variant->needs_gradient[i] = needs_gradient(&captured->inputs[i]);
+        variant->needs_gradient[i] = variant_input_needs_gradient(&captured->inputs[i]);
     }
     TRY(list_groups(variant));
     TRY(compile_gradients_find(&variant->gradients, captured));
@@ -353,8 +183,8 @@ static shoal_status capture(struct shoal_compiled *compiled, struct variant *var
 {
     shoal_compile_report *report = &variant->report;
     int64_t begin = clock_now_ns();
-    TRY(shoal_capture(compiled->step, compiled->context, inputs, n_inputs, compiled->n_outputs,
-                      &variant->graph));
+    TRY(capture_compiled(compiled->step, compiled->context, inputs, n_inputs, compiled->n_outputs,
+                         &variant->graph));
     report->capture_ns = (uint64_t)(clock_now_ns() - begin);
     report->n_nodes_before = shoal_graph_n_nodes(variant->graph);
     report->n_collectives_before = count_collectives(variant->graph);
@@ -365,12 +195,16 @@ static shoal_status capture(struct shoal_compiled *compiled, struct variant *var
     return SHOAL_OK;
 }
 
+/* `oldest` is the variant that gives way to this one; NULL if there is none. */
 static shoal_status compile(struct shoal_compiled *compiled, struct variant *variant, struct attempt *attempt,
-                            shoal_tensor *const *inputs, size_t n_inputs)
+                            shoal_tensor *const *inputs, size_t n_inputs, const struct variant *oldest)
 {
     shoal_compile_report *report = &variant->report;
     TRY(note_shapes(variant, inputs, n_inputs));
     TRY(capture(compiled, variant, inputs, n_inputs));
+    variant->graph->captured->max_variants = compiled->variants.max;
+    variant->graph->captured->freed_run = oldest ? oldest->made_in : 0;
+    TRY(captured_agree(variant->graph->captured));
     int64_t begin = clock_now_ns();
     TRY(run_passes(compiled, variant));
     report->passes_ns = (uint64_t)(clock_now_ns() - begin);
@@ -386,64 +220,73 @@ static shoal_status compile(struct shoal_compiled *compiled, struct variant *var
     return SHOAL_OK;
 }
 
+/* Writes why the variant that ran last cannot be used. */
+static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *inputs, size_t n_inputs)
+{
+    if (compiled->current) {
+        variant_describe_change(compiled->current, inputs, n_inputs, compiled->reason,
+                                sizeof compiled->reason);
+    } else {
+        (void)snprintf(compiled->reason, sizeof compiled->reason, "%s",
+                       compiled->n_compiles == 0 ? "the first run" : "the last variant was freed");
+    }
+}
+
 static void drop_variant(struct shoal_compiled *compiled, struct variant *variant)
 {
     if (variant == compiled->current) {
         compiled->current = NULL;
     }
-    free_variant(variant);
-    compiled->n_variants--;
-    if (variant != &compiled->variants[compiled->n_variants]) {
-        *variant = compiled->variants[compiled->n_variants];
-    }
-    if (compiled->current == &compiled->variants[compiled->n_variants]) {
-        compiled->current = variant;
-    }
+    variants_drop(&compiled->variants, variant);
 }
 
 /* Frees the variants of a model that is not like that any more. */
 static void drop_gone(struct shoal_compiled *compiled)
 {
-    for (size_t i = compiled->n_variants; i > 0; i--) {
-        if (captured_has_gone(compiled->variants[i - 1].graph->captured)) {
-            drop_variant(compiled, &compiled->variants[i - 1]);
+    for (size_t i = compiled->variants.count; i > 0; i--) {
+        struct variant *variant = compiled->variants.rows[i - 1];
+        if (captured_has_gone(variant->graph->captured)) {
+            drop_variant(compiled, variant);
         }
     }
 }
 
-/* Returns a free place among the variants. If there is none, the least recently used one is freed. */
-static struct variant *take_place(struct shoal_compiled *compiled)
+/* Takes over a variant that was made. `oldest` gives way to it; it is NULL if there is room. */
+static void keep_variant(struct shoal_compiled *compiled, struct variant *made, struct variant *oldest)
 {
-    if (compiled->n_variants == MAX_VARIANTS) {
-        struct variant *oldest = &compiled->variants[0];
-        for (size_t i = 1; i < compiled->n_variants; i++) {
-            oldest = compiled->variants[i].last_use < oldest->last_use ? &compiled->variants[i] : oldest;
-        }
+    if (oldest) {
+        LOG(SHOAL_LOG_INFO, "compile: the variant of run %" PRIu64 " is freed: max_variants is %zu",
+            oldest->made_in, compiled->variants.max);
         drop_variant(compiled, oldest);
+        compiled->n_evicted++;
     }
-    return &compiled->variants[compiled->n_variants];
+    variants_add(&compiled->variants, made);
+    compiled->n_compiles++;
+    compiled->current = made;
 }
 
+/* Until the new variant is complete, the others stay as they are. */
 static shoal_status compile_variant(struct shoal_compiled *compiled, struct attempt *attempt,
                                     shoal_tensor *const *inputs, size_t n_inputs,
                                     struct variant **variant_out)
 {
-    struct variant made = {.graph = NULL};
     write_reason(compiled, inputs, n_inputs);
     LOG(SHOAL_LOG_INFO, "compile: capturing the step: %s", compiled->reason);
     drop_gone(compiled); /* before the new plan takes memory */
-    shoal_status status = compile(compiled, &made, attempt, inputs, n_inputs);
+    struct variant *oldest = variants_oldest(&compiled->variants);
+    struct variant *made = mem_alloc_zeroed(1, sizeof *made);
+    shoal_status status = made ? variants_reserve(&compiled->variants) : SHOAL_ERR_NO_MEMORY;
+    if (status == SHOAL_OK) {
+        made->made_in = compiled->n_calls;
+        status = compile(compiled, made, attempt, inputs, n_inputs, oldest);
+    }
     if (status != SHOAL_OK) {
         world_call_part(/*was_good=*/false);
-        free_variant(&made);
+        variant_free(made);
         return status;
     }
-    struct variant *place = take_place(compiled);
-    *place = made;
-    compiled->n_variants++;
-    compiled->n_compiles++;
-    compiled->current = place;
-    *variant_out = place;
+    keep_variant(compiled, made, oldest);
+    *variant_out = made;
     return SHOAL_OK;
 }
 
@@ -465,7 +308,7 @@ static shoal_status compare_with_new_capture(struct shoal_compiled *compiled, co
 {
     shoal_graph *graph;
     char *text = NULL;
-    TRY(shoal_capture(compiled->step, compiled->context, inputs, n_inputs, compiled->n_outputs, &graph));
+    TRY(capture_compiled(compiled->step, compiled->context, inputs, n_inputs, compiled->n_outputs, &graph));
     shoal_status status = compile_text(graph, &text);
     if (status == SHOAL_OK) {
         status = compile_compare(variant->captured, text);
@@ -485,6 +328,9 @@ static shoal_status set_inputs(struct variant *variant, shoal_tensor *const *inp
     for (size_t i = 0; i < variant->n_given; i++) {
         variant->inputs[i] = inputs[i];
     }
+    if (compile_gradients_have_moved(&variant->gradients)) {
+        TRY(compile_gradients_wait(&variant->gradients, inputs, variant->plan->world));
+    }
     return compile_gradients_take(&variant->gradients, inputs, variant->inputs);
 }
 
@@ -495,6 +341,20 @@ static void drop_outputs(const struct variant *variant)
     }
 }
 
+/* Ranks were found to differ on one group of the plan. Those that this rank would have met on others are told the same,
+   because the plan goes on nowhere. */
+static void tell_different(const struct variant *variant, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    for (size_t i = 0; i < variant->n_groups; i++) {
+        if (group_failure(variant->groups[i]) == SHOAL_OK) {
+            group_poison(variant->groups[i], status, text);
+        }
+    }
+    (void)error_set(status, "%s", text);
+}
+
 /* On success variant->outputs has the outputs, one reference each. */
 static shoal_status run_variant(struct variant *variant, struct attempt *attempt, shoal_tensor *const *inputs)
 {
@@ -502,6 +362,9 @@ static shoal_status run_variant(struct variant *variant, struct attempt *attempt
     if (status == SHOAL_OK) {
         status = plan_run(variant->plan, variant->inputs, variant->n_inputs, variant->outputs,
                           variant->n_outputs, &attempt->has_begun);
+    }
+    if (status == SHOAL_ERR_MISMATCH && attempt->has_begun) {
+        tell_different(variant, status);
     }
     bool has_run = status == SHOAL_OK;
     if (has_run) {
@@ -521,7 +384,7 @@ static shoal_status run_variant(struct variant *variant, struct attempt *attempt
 static shoal_status run(struct shoal_compiled *compiled, struct attempt *attempt, shoal_tensor *const *inputs,
                         size_t n_inputs, shoal_tensor **outputs)
 {
-    struct variant *variant = find_variant(compiled, inputs, n_inputs);
+    struct variant *variant = variants_find(&compiled->variants, inputs, n_inputs);
     if (!variant) {
         TRY(compile_variant(compiled, attempt, inputs, n_inputs, &variant));
     } else {
@@ -531,9 +394,14 @@ static shoal_status run(struct shoal_compiled *compiled, struct attempt *attempt
         TRY(world_call_meet(variant->groups, variant->n_groups));
     }
     compiled->current = variant;
-    variant->last_use = ++compiled->n_runs;
+    variant->used_in = compiled->n_calls;
     TRY(run_variant(variant, attempt, inputs));
     compile_gradients_set(&variant->gradients, inputs, variant->outputs);
+    shoal_status status = captured_end_run(variant->graph->captured);
+    if (status != SHOAL_OK) {
+        drop_outputs(variant);
+        return status;
+    }
     for (size_t i = 0; i < compiled->n_outputs; i++) {
         outputs[i] = variant->outputs[i];
     }
@@ -652,14 +520,21 @@ static shoal_status read_options(struct shoal_compiled *compiled, const shoal_co
     if (given) {
         TRY(struct_size_read("options", given, sizeof(size_t), &compiled->options, sizeof compiled->options));
     }
-    const char *passes = compiled->options.passes ? compiled->options.passes : DEFAULT_PASSES;
+    if (compiled->options.max_variants > VARIANTS_MOST) {
+        return error_set(SHOAL_ERR_INVALID, "max_variants is %zu, 0 (which means %d) to %d expected",
+                         compiled->options.max_variants, VARIANTS_DEFAULT, VARIANTS_MOST);
+    }
+    compiled->variants.max =
+        compiled->options.max_variants > 0 ? compiled->options.max_variants : VARIANTS_DEFAULT;
+    compiled->has_own_passes = compiled->options.passes != NULL;
+    const char *passes = compiled->has_own_passes ? compiled->options.passes : shoal_default_passes();
     if (compiled->options.pass_options) {
         TRY(struct_size_read("pass_options", compiled->options.pass_options, sizeof(size_t),
                              &compiled->pass_options, sizeof compiled->pass_options));
     }
     TRY(pass_each_name(passes, check_pass_name, NULL));
     const char **words[] = {&compiled->pass_options.disabled, &compiled->pass_options.dot_prefix,
-                            &compiled->pass_options.ddp_passes};
+                            &compiled->pass_options.ddp_passes, &compiled->pass_options.machine};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         compiled->words[i] = *words[i] ? mem_copy_string(*words[i]) : NULL;
         if (*words[i] && !compiled->words[i]) {
@@ -725,9 +600,7 @@ void shoal_compiled_free(shoal_compiled *compiled)
     if (compiled->is_owned) {
         owned_list_remove(world_owned(compiled->world), &compiled->owned);
     }
-    for (size_t i = 0; i < compiled->n_variants; i++) {
-        free_variant(&compiled->variants[i]);
-    }
+    variants_free(&compiled->variants);
     for (size_t i = 0; i < sizeof compiled->words / sizeof compiled->words[0]; i++) {
         mem_free(compiled->words[i]);
     }
@@ -750,6 +623,8 @@ shoal_status shoal_compiled_get_report(const shoal_compiled *compiled, shoal_com
     shoal_compile_report report = compiled->current->report;
     report.struct_size = sizeof report;
     report.n_compiles = compiled->n_compiles;
+    report.n_evicted = compiled->n_evicted;
+    variants_report(&compiled->variants, &report);
     report.reason = compiled->reason;
     report.plan = (shoal_plan_stats)SHOAL_PLAN_STATS_INIT;
     TRY(shoal_plan_get_stats(compiled->current->plan, &report.plan));

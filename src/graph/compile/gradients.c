@@ -4,8 +4,10 @@
 #include <stdlib.h>
 
 #include "autograd/leaf.h"
+#include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/lane/handles.h"
 #include "op/operand.h"
 #include "shoal/autograd.h"
 
@@ -352,6 +354,43 @@ static shoal_status copy_there(struct gradient *gradient, shoal_tensor *memory, 
     TRY(tensor_create_view_as(memory, gradient->dtype, &gradient->layout, &gradient->copy));
     TRY(tensor_wait_readable(now));
     return now->count > 0 ? op_copy_into(gradient->copy, now) : SHOAL_OK;
+}
+
+struct flight {
+    const struct compile_gradients *gradients;
+    shoal_tensor *const *given;
+};
+
+/* Whether these bytes overlap a gradient that is a placeholder. */
+static bool is_of_gradient(void *context, const void *data, size_t bytes, bool is_written)
+{
+    const struct flight *flight = context;
+    (void)is_written; /* gradients are copied and written back */
+    for (size_t i = 0; i < flight->gradients->count; i++) {
+        const struct gradient *gradient = &flight->gradients->rows[i];
+        const shoal_tensor *now = shoal_grad(gradient_leaf(gradient, flight->given));
+        if (gradient->input != SIZE_MAX && now->storage->memory) {
+            struct span span = tensor_span(now);
+            uintptr_t base = (uintptr_t)now->storage->memory->base;
+            if ((uintptr_t)data < base + span.end && base + span.first < (uintptr_t)data + bytes) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+shoal_status compile_gradients_wait(struct compile_gradients *gradients, shoal_tensor *const *given,
+                                    shoal_world *world)
+{
+    struct flight flight = {.gradients = gradients, .given = given};
+    shoal_status status = SHOAL_OK;
+    shoal_work *work = NULL;
+    while (status == SHOAL_OK && world && (work = world_find_work(world, is_of_gradient, &flight)) != NULL) {
+        status = shoal_work_wait(work, -1);
+        shoal_work_free(work);
+    }
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "a work in flight on a gradient");
 }
 
 shoal_status compile_gradients_take(struct compile_gradients *gradients, shoal_tensor *const *given,

@@ -13,6 +13,7 @@
 
 #include "base/map.h"
 #include "graph/ir/captured.h"
+#include "shoal/world.h"
 #include "tensor/tensor.h"
 
 /* A leaf whose gradient the step changes. */
@@ -84,6 +85,11 @@ const struct gradient *compile_gradients_find_other(struct compile_gradients *gr
 
 /* Whether compile_gradients_find_other has noted that a gradient has moved. */
 bool compile_gradients_have_moved(const struct compile_gradients *gradients);
+
+/* Call before compile_gradients_take if gradients have moved. Waits for works of the world that the program has started on
+   their memory. `world` may be NULL. */
+shoal_status compile_gradients_wait(struct compile_gradients *gradients, shoal_tensor *const *given,
+                                    shoal_world *world);
 
 /* Fills in the entries of `inputs`, the placeholders of a run, that are gradients of the leaves. `given` are the inputs
    of the step. Gradients that have moved are copied. Call compile_gradients_let_go after the run, also after a

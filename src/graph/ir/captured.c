@@ -39,6 +39,10 @@ void captured_free(struct captured *captured)
     for (size_t i = 0; i < captured->n_labels; i++) {
         mem_free(captured->labels[i].text);
     }
+    for (size_t i = 0; i < captured->n_run_ends; i++) {
+        captured->run_ends[i].release(captured->run_ends[i].context);
+    }
+    mem_free(captured->run_ends);
     mem_free(captured->labels);
     mem_free(captured->dependences);
     mem_free(captured->parts);
@@ -47,6 +51,31 @@ void captured_free(struct captured *captured)
     mem_free(captured->leaves);
     mem_free(captured->output_leaves);
     mem_free(captured);
+}
+
+shoal_status captured_agree(const struct captured *captured)
+{
+    for (size_t i = 0; i < captured->n_dependences; i++) {
+        TRY(op_dependence_agree(captured->dependences[i].dependence));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status captured_check_run_ends(const struct captured *captured)
+{
+    for (size_t i = 0; i < captured->n_run_ends; i++) {
+        const struct op_run_end *end = &captured->run_ends[i];
+        TRY(end->check ? end->check(end->context) : SHOAL_OK);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status captured_end_run(const struct captured *captured)
+{
+    for (size_t i = 0; i < captured->n_run_ends; i++) {
+        TRY(captured->run_ends[i].run(captured->run_ends[i].context));
+    }
+    return SHOAL_OK;
 }
 
 static size_t find_other_dependence(const struct captured *captured)

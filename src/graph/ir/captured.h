@@ -7,6 +7,7 @@
 #include "autograd/hooks.h"
 #include "graph/ir/graph.h"
 #include "op/dependence.h"
+#include "op/tracer.h"
 
 #define CAPTURED_NONE SIZE_MAX
 
@@ -65,6 +66,9 @@ struct captured {
     struct captured_label *labels; /* in the order of the step */
     size_t n_labels;
     size_t label_capacity;
+    struct op_run_end *run_ends; /* what is done after each run of a compiled step */
+    size_t n_run_ends;
+    size_t run_end_capacity;
     /* In the storages of bound tensors, such as parameters in a flat buffer; as at the end of the capture. */
     struct captured_part *parts;
     size_t n_parts;
@@ -73,6 +77,10 @@ struct captured {
     struct captured_part *asked;
     size_t n_asked;
     size_t asked_capacity;
+    /* Of a compiled step, for ranks to compare: how many variants it keeps, and which run made the variant that gives way
+       to this one. 0 if there is none. */
+    size_t max_variants;
+    uint64_t freed_run;
     /* The latest change (base/changes.h) when nothing had changed that the graph depends on. */
     uint64_t looked;
 };
@@ -86,6 +94,13 @@ bool captured_is_current(struct captured *captured);
 bool captured_has_gone(const struct captured *captured);
 /* If captured_is_current returns false, writes what has changed: "parameter weight of module linear was replaced". */
 void captured_describe_change(const struct captured *captured, char *text, size_t text_bytes);
+
+/* Collective: ranks compare the state of what their graphs depend on. */
+shoal_status captured_agree(const struct captured *captured);
+/* The step has been captured: whether its graph, and what is done after each run, do all that the step does. */
+shoal_status captured_check_run_ends(const struct captured *captured);
+/* Does what is done after each run. */
+shoal_status captured_end_run(const struct captured *captured);
 
 /* SHOAL_ERR_STATE if input `index` of a step has a hook on its gradient. Each run may have another tensor there, so no
    graph could have what its hooks do. */

@@ -155,8 +155,8 @@ static shoal_status prepare(struct shoal_graph *graph, const struct node_spec *s
     node->unit = spec->kind == SHOAL_NODE_CALL ? graph->unit : NULL;
     TRY(args_copy(&graph->arena, spec->args, spec->n_args, &node->args));
     TRY(uses_collect(graph, &graph->arena, 0, node->args, node->n_args, uses_out));
-    TRY(names_choose(graph->names, &graph->arena, spec->name ? spec->name : spec->target,
-                     /*is_lasting=*/!spec->name && spec->op, node));
+    enum names_wish kind = spec->name ? NAMES_GIVEN : spec->op ? NAMES_OP : NAMES_TARGET;
+    TRY(names_choose(graph->names, &graph->arena, spec->name ? spec->name : spec->target, kind, node));
     TRY(copy_target(graph, spec, node));
     TRY(copy_values(graph, spec, node));
     TRY(observer_make_created(graph, &node->origins));

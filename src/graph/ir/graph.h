@@ -87,6 +87,7 @@ struct name_base;   /* graph/ir/names.c */
 /* In graph/ir/twins.h: storages of constants on the meta device; NULL if there are none yet. */
 struct graph_twins;
 struct observer; /* graph/ir/observer.h: is told about changes; NULL if there is none */
+struct machine;  /* graph/analysis/machine.h: by which passes weigh time; NULL if none has asked yet */
 struct captured; /* graph/ir/captured.h: what the graph keeps of its step; NULL if it was not captured */
 
 struct shoal_graph {
@@ -109,7 +110,9 @@ struct shoal_graph {
     struct graph_twins *twins;
     struct observer *observer;
     struct captured *captured;
-    const char *unit; /* new nodes get this unit */
+    const struct machine *machine; /* in the arena */
+    uint64_t drawn[2]; /* hashes of the last pictures before and after a pass; 0 if there are none */
+    const char *unit;  /* new nodes get this unit */
 };
 
 /* Visits the nodes of the graph in order. The body may erase or move `node`, but not the node after it. */

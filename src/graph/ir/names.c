@@ -286,14 +286,15 @@ static bool is_name_character(char c)
 }
 
 /* Writes the wanted name in allowed characters, and returns its length. */
-static size_t make_legal(char *name, const char *wish)
+static size_t make_legal(char *name, const char *wish, enum names_wish kind)
 {
     char *to = name;
     if (is_digit(wish[0])) {
         *to++ = '_';
     }
     for (; *wish; wish++) {
-        *to++ = (char)(is_name_character(*wish) ? *wish : '_');
+        bool is_point = *wish == '.' && kind == NAMES_GIVEN && to > name;
+        *to++ = (char)(is_name_character(*wish) || is_point ? *wish : '_');
     }
     *to = '\0';
     return (size_t)(to - name);
@@ -354,14 +355,14 @@ static shoal_status make_free(struct graph_names *names, struct arena *arena, ch
 }
 
 /* `buffer` must have room for the wish, '_' and a number. */
-static shoal_status choose(struct graph_names *names, struct arena *arena, const char *wish, bool is_lasting,
-                           char *buffer, struct shoal_node *node)
+static shoal_status choose(struct graph_names *names, struct arena *arena, const char *wish,
+                           enum names_wish kind, char *buffer, struct shoal_node *node)
 {
-    size_t length = make_legal(buffer, wish);
+    size_t length = make_legal(buffer, wish, kind);
     uint32_t hash = hash_name(buffer, length);
     struct name_base *known = find_known(names, buffer, length, hash);
     TRY(make_free(names, arena, buffer, &length, hash, &node->name_base));
-    if (known && is_lasting) {
+    if (known && kind == NAMES_OP) {
         TRY(map_add(&names->known_bases, map_key(wish), (size_t)map_key(known)));
     }
     char *copy = arena_take(arena, length + 1, 1);
@@ -392,25 +393,25 @@ static shoal_status choose_known(const struct graph_names *names, struct arena *
     return SHOAL_OK;
 }
 
-shoal_status names_choose(struct graph_names *names, struct arena *arena, const char *wish, bool is_lasting,
-                          struct shoal_node *node)
+shoal_status names_choose(struct graph_names *names, struct arena *arena, const char *wish,
+                          enum names_wish kind, struct shoal_node *node)
 {
     char buffer[BUFFER_BYTES];
     size_t base;
     const char *legal = wish[0] ? wish : "_";
-    if (is_lasting && map_get(&names->known_bases, map_key(legal), &base)) {
+    if (kind == NAMES_OP && map_get(&names->known_bases, map_key(legal), &base)) {
         return choose_known(names, arena, map_pointer(base), node);
     }
     TRY(reserve(names));
     size_t bytes = strlen(legal) + 1 + NUMBER_BYTES;
     if (bytes <= sizeof(buffer)) {
-        return choose(names, arena, legal, is_lasting, buffer, node);
+        return choose(names, arena, legal, kind, buffer, node);
     }
     char *memory = mem_alloc(bytes);
     if (!memory) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = choose(names, arena, legal, /*is_lasting=*/false, memory, node);
+    shoal_status status = choose(names, arena, legal, kind == NAMES_OP ? NAMES_TARGET : kind, memory, node);
     mem_free(memory);
     return status;
 }

@@ -22,14 +22,21 @@ static shoal_status set_reduction(struct plan_collective *collective, enum colle
 
 /* all_reduce ------------------------------------------------------------------------------------------- */
 
-/* Whether it is a sum that is small enough for a blocking call, and whose input can be in comm memory. */
-static bool is_one_shot(const struct shoal_lowering *lowering, const shoal_tensor *tensor,
-                        const shoal_value *reduce, uint32_t group)
+/* Whether it is a sum that is small enough for a blocking call in comm memory. */
+static bool is_small_sum(const struct shoal_lowering *lowering, const shoal_tensor *tensor,
+                         const shoal_value *reduce)
 {
     const shoal_compile_options *options = lowering->options;
     shoal_reduce_op op;
     return options->one_shot && shoal_reduce_op_find(reduce->as.string, &op) == SHOAL_OK && op == SHOAL_SUM &&
-           tensor_bytes(tensor) <= options->one_shot_max_bytes && lower_can_realize(lowering, tensor, group);
+           tensor_bytes(tensor) <= options->one_shot_max_bytes;
+}
+
+/* Whether the tensor lies in comm memory of another group, so that a blocking call needs a copy of it. */
+static bool is_elsewhere(const struct shoal_lowering *lowering, const shoal_tensor *tensor, uint32_t group)
+{
+    const struct plan_buffer *buffer = &lowering->plan->buffers[lower_buffer_of(lowering, tensor)];
+    return group != PLAN_NONE && buffer->place == PLAN_COMM && buffer->index != group;
 }
 
 /* Reduces in place if `send` is NULL. */
@@ -59,21 +66,41 @@ static shoal_status all_reduce_one_shot(struct shoal_lowering *lowering, struct 
 LOWERING_FUNCTION(lower_all_reduce)
 {
     uint32_t group = lower_group(lowering, node);
+    bool is_small = is_small_sum(lowering, arguments[0].as.tensor, &arguments[1]);
     shoal_tensor *data;
-    if (is_one_shot(lowering, arguments[0].as.tensor, &arguments[1], group)) {
+    if (is_small && lower_can_realize(lowering, arguments[0].as.tensor, group)) {
         return all_reduce_one_shot(lowering, node, arguments, group);
     }
+    bool is_copied = is_small && is_elsewhere(lowering, arguments[0].as.tensor, group);
     TRY(lower_take(lowering, node, 0, node->args[0].as.node, 0, &data));
+    bool is_blocking = is_copied && lower_can_realize(lowering, data, group);
     lower_realize(lowering, data, group);
-    return all_reduce(lowering, group, NULL, data, &arguments[1], &arguments[3], /*is_blocking=*/false);
+    return all_reduce(lowering, group, NULL, data, &arguments[1], &arguments[3], is_blocking);
+}
+
+/* A blocking call on a copy in the comm memory of this group. */
+static shoal_status all_reduce_elsewhere(struct shoal_lowering *lowering, shoal_tensor *self,
+                                         const shoal_value *arguments, uint32_t group)
+{
+    shoal_tensor *copy;
+    TRY(lower_fresh(lowering, lowering->node->name, self->dtype, self->layout.n_dims, self->layout.shape,
+                    &copy));
+    TRY(lower_copy(lowering, copy, self));
+    lower_realize(lowering, copy, group);
+    TRY(all_reduce(lowering, group, NULL, copy, &arguments[1], &arguments[3], /*is_blocking=*/true));
+    return lower_copy(lowering, self, copy);
 }
 
 LOWERING_FUNCTION(lower_all_reduce_in_place)
 {
     uint32_t group = lower_group(lowering, node);
     shoal_tensor *self = arguments[0].as.tensor;
+    bool is_small = is_small_sum(lowering, self, &arguments[1]);
     shoal_tensor *data;
-    bool is_blocking = self->is_contiguous && is_one_shot(lowering, self, &arguments[1], group);
+    if (is_small && is_elsewhere(lowering, self, group)) {
+        return all_reduce_elsewhere(lowering, self, arguments, group);
+    }
+    bool is_blocking = is_small && self->is_contiguous && lower_can_realize(lowering, self, group);
     TRY(lower_input(lowering, self, &data));
     lower_realize(lowering, data, group);
     TRY(all_reduce(lowering, group, NULL, data, &arguments[1], &arguments[3], is_blocking));
@@ -295,7 +322,7 @@ static shoal_status find_rows(struct shoal_lowering *lowering, const struct pack
 static shoal_status pack_rows(struct shoal_lowering *lowering, const struct shoal_node *node, int64_t n_ranks,
                               int64_t total, shoal_tensor **packed_out)
 {
-    shoal_value *arguments = arena_alloc(&lowering->plan->arena, 3, sizeof *arguments);
+    shoal_value *arguments = arena_alloc(&lowering->plan->arena, 4, sizeof *arguments);
     shoal_tensor **rows = arena_alloc(&lowering->plan->arena, node->n_values, sizeof(shoal_tensor *));
     if (!arguments || !rows) {
         return SHOAL_ERR_NO_MEMORY;
@@ -309,6 +336,7 @@ static shoal_status pack_rows(struct shoal_lowering *lowering, const struct shoa
     arguments[0] = box_tensors(rows, node->n_values);
     arguments[1] = box_int(n_ranks);
     arguments[2] = box_dtype(dtype);
+    arguments[3] = box_int(0);
     return lower_call(lowering, op_get(OP_chunk_cat), arguments, packed_out, 1);
 }
 

@@ -17,12 +17,14 @@
  * overwritten before its own start, so a node that overwrites a gradient of one bucket stands behind the last reader of
  * this bucket and of every bucket that is joined earlier.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "collective/gradient_buckets.h"
+#include "graph/analysis/estimate.h"
 #include "graph/passes/bucket.h"
 #include "tensor/tensor.h"
 
@@ -191,11 +193,13 @@ static bool match_memory(const struct accesses *accesses, struct bucket_member *
     return member->limit > accesses_position(accesses, member->start);
 }
 
+/* Gradients that are reduced in place, in memory of their own, go together with others: the joined start has memory that
+   is new for all of them. */
 static void set_key(struct bucket_member *member)
 {
     const shoal_tensor *value = value_of(member->input);
     const shoal_arg *args = member->start->args;
-    member->key = (struct bucket_key){.op = member->start->op,
+    member->key = (struct bucket_key){.op = op_get(OP_all_reduce),
                                       .group = &args[ARG_GROUP],
                                       .reduce = &args[ARG_REDUCE],
                                       .factor = &args[ARG_FACTOR],
@@ -281,18 +285,67 @@ static shoal_status check_ids(const struct shoal_graph *graph)
     return SHOAL_OK;
 }
 
+/* Sizes -------------------------------------------------------------------------------------------------- */
+
+/* All gradients of a graph, and among how many ranks they are reduced at most. */
+struct gradients {
+    double bytes;
+    size_t n_ranks;
+};
+
+static struct gradients count_gradients(const struct shoal_graph *graph)
+{
+    struct gradients gradients = {.n_ranks = 1};
+    for (const struct shoal_node *node = graph->first; node; node = node->next) {
+        if (is_start(node) && node->n_values == 1 && node->args[ARG_GROUP].kind == SHOAL_ARG_GROUP) {
+            const struct graph_group *group = graph_find_group(graph, node->args[ARG_GROUP].as.string);
+            gradients.bytes += (double)tensor_bytes(node->values[0]);
+            gradients.n_ranks = group && group->size > gradients.n_ranks ? group->size : gradients.n_ranks;
+        }
+    }
+    return gradients;
+}
+
+/*
+ * Chooses the size of buckets if the caller does not. Each of n buckets costs the rank a start; the last one cannot be
+ * hidden, because no compute is left. So the time that depends on the size b is
+ *
+ *     bytes / b * start_ns + b * byte_ns,     which is least where both parts are equal
+ *
+ * It follows from the gradients and the machine alone, which ranks have in common (graph/analysis/estimate.h).
+ */
+static shoal_status choose_size(struct shoal_graph *graph, const shoal_pass_options *options, double *mb_out)
+{
+    const struct machine *machine;
+    TRY(machine_of_graph(graph, options->machine, &machine));
+    struct gradients gradients = count_gradients(graph);
+    double bytes = sqrt(gradients.bytes * machine->start_ns / estimate_byte_ns(machine, gradients.n_ranks));
+    double mb = bytes / 1048576;
+    *mb_out = mb < GRADIENT_BUCKETS_MB ? mb : GRADIENT_BUCKETS_MB;
+    return SHOAL_OK;
+}
+
+struct sizes {
+    double first_mb;
+    double mb;
+};
+
 static double get_size(void *context, size_t index)
 {
-    return index == 0 ? GRADIENT_BUCKETS_FIRST_MB : *(const double *)context;
+    const struct sizes *sizes = context;
+    return index == 0 ? sizes->first_mb : sizes->mb;
 }
 
 shoal_status bucket_gradients_pass(struct shoal_graph *graph, const struct bucket_kind *kind,
                                    const shoal_pass_options *options, shoal_pass_report *report)
 {
-    double mb = options->bucket_size_mb < 0   ? 0
-                : options->bucket_size_mb > 0 ? options->bucket_size_mb
-                                              : GRADIENT_BUCKETS_MB;
-    struct bucket_limit limit = {.mb = get_size, .context = &mb};
+    struct sizes sizes = {.first_mb = GRADIENT_BUCKETS_FIRST_MB,
+                          .mb = options->bucket_size_mb < 0 ? 0 : options->bucket_size_mb};
+    struct bucket_limit limit = {.mb = get_size, .context = &sizes};
     TRY(check_ids(graph));
+    if (options->bucket_size_mb == 0) {
+        TRY(choose_size(graph, options, &sizes.mb));
+        sizes.first_mb = sizes.mb;
+    }
     return bucket_pass_limited(graph, kind, NULL, &limit, report);
 }

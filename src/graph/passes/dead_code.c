@@ -11,6 +11,7 @@
 #include "graph/analysis/effects.h"
 #include "graph/ir/graph.h"
 #include "graph/analysis/lint.h"
+#include "graph/passes/passes.h"
 
 shoal_status shoal_graph_remove_dead(shoal_graph *graph, size_t *n_erased_out)
 {
@@ -44,4 +45,14 @@ shoal_status graph_remove_dead(struct shoal_graph *graph, size_t *n_erased_out)
         *n_erased_out = n_erased;
     }
     return SHOAL_OK;
+}
+
+shoal_status pass_remove_dead(shoal_graph *graph, const shoal_pass_options *options,
+                              shoal_pass_report *report, void *context)
+{
+    (void)options;
+    (void)report;
+    (void)context;
+    TRY(graph_lint_order(graph));
+    return graph_remove_dead(graph, NULL);
 }

@@ -10,9 +10,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "base/write.h"
@@ -22,14 +24,23 @@ static _Atomic unsigned n_begun;
 
 static int keep(void *context, const char *text, size_t bytes)
 {
-    struct pass_dot *dot = context;
-    if (mem_grow((void **)&dot->input, &dot->capacity, dot->n_bytes + bytes + 1, 1) != SHOAL_OK) {
+    struct pass_picture *picture = context;
+    if (mem_grow((void **)&picture->text, &picture->capacity, picture->n_bytes + bytes + 1, 1) != SHOAL_OK) {
         return -1;
     }
-    memcpy(dot->input + dot->n_bytes, text, bytes);
-    dot->n_bytes += bytes;
-    dot->input[dot->n_bytes] = '\0';
+    memcpy(picture->text + picture->n_bytes, text, bytes);
+    picture->n_bytes += bytes;
+    picture->text[picture->n_bytes] = '\0';
     return 0;
+}
+
+static shoal_status draw(const struct shoal_graph *graph, const struct dot_marks *marks,
+                         struct pass_picture *picture)
+{
+    shoal_status status = graph_print_dot_marked(graph, marks, keep, picture);
+    return status == SHOAL_ERR_CANCELLED
+               ? error_set(SHOAL_ERR_NO_MEMORY, "no memory for a picture of %zu nodes", graph->n_nodes)
+               : status;
 }
 
 shoal_status pass_dot_begin(struct pass_dot *dot, const struct shoal_graph *graph, const char *prefix,
@@ -45,13 +56,9 @@ shoal_status pass_dot_begin(struct pass_dot *dot, const struct shoal_graph *grap
     if (!dot->is_erased) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = graph_print_dot_marked(graph, NULL, 0, keep, dot);
-    if (status == SHOAL_ERR_CANCELLED) {
-        return error_set(SHOAL_ERR_NO_MEMORY, "no memory for a picture of %zu nodes", graph->n_nodes);
-    }
-    TRY(status);
-    char *brace = strrchr(dot->input, '}');
-    dot->n_bytes = brace ? (size_t)(brace - dot->input) : dot->n_bytes;
+    TRY(draw(graph, &(struct dot_marks){.what = "erased by the pass"}, &dot->input));
+    char *brace = strrchr(dot->input.text, '}');
+    dot->input.n_bytes = brace ? (size_t)(brace - dot->input.text) : dot->input.n_bytes;
     return SHOAL_OK;
 }
 
@@ -64,7 +71,7 @@ void pass_dot_erased(struct pass_dot *dot, const struct shoal_node *node)
 
 void pass_dot_end(struct pass_dot *dot)
 {
-    mem_free(dot->input);
+    mem_free(dot->input.text);
     mem_free(dot->is_erased);
     *dot = (struct pass_dot){.prefix = NULL};
 }
@@ -74,19 +81,15 @@ void pass_dot_end(struct pass_dot *dot)
 struct file {
     char path[4096];
     int fd;
-    int code; /* why it could not be written; 0 if it could */
 };
 
-static int put(void *context, const char *text, size_t bytes)
+static shoal_status fail(const struct file *file, int code)
 {
-    struct file *file = context;
-    if (file->code == 0) {
-        file->code = write_all(file->fd, text, bytes);
-    }
-    return file->code;
+    return error_set(SHOAL_ERR_SYSTEM, "dot_prefix: %.256s: %s", file->path, error_errno_text(code));
 }
 
-static shoal_status file_open(struct file *file, const struct pass_dot *dot, const char *which)
+static shoal_status write_file(struct file *file, const struct pass_dot *dot, const char *which,
+                               const struct pass_picture *picture)
 {
     int bytes = snprintf(file->path, sizeof(file->path), "%spass_%u_%s_%s_graph.dot", dot->prefix,
                          dot->number, dot->label, which);
@@ -94,43 +97,71 @@ static shoal_status file_open(struct file *file, const struct pass_dot *dot, con
         return error_set(SHOAL_ERR_INVALID, "dot_prefix has %zu characters, which is too long for a path",
                          strlen(dot->prefix));
     }
-    file->code = 0;
-    file->fd = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    struct stat info;
+    file->fd = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
     if (file->fd < 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "dot_prefix: %.256s: %s", file->path, error_errno_text(errno));
+        return fail(file, errno);
     }
-    return SHOAL_OK;
+    if (fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode)) { /* a pipe's reader might never read */
+        (void)close(file->fd);
+        return error_set(SHOAL_ERR_INVALID, "dot_prefix: %.256s is not a regular file", file->path);
+    }
+    int code = write_all(file->fd, picture->text, picture->n_bytes);
+    if (close(file->fd) != 0 && code == 0) {
+        code = errno;
+    }
+    return code == 0 ? SHOAL_OK : fail(file, code);
 }
 
-static shoal_status file_close(struct file *file, shoal_status status)
+/* Adds up the hashes of lines: the order of nodes is none of the picture. */
+static uint64_t hash_picture(const struct pass_dot *dot, const struct pass_picture *picture)
 {
-    if (close(file->fd) != 0 && file->code == 0) {
-        file->code = errno;
+    uint64_t hash = hash_bytes(0, dot->prefix, strlen(dot->prefix));
+    for (const char *line = picture->text; *line;) {
+        size_t bytes = strcspn(line, "\n");
+        hash += hash_bytes(1, line, bytes);
+        line += bytes + (line[bytes] == '\n' ? 1 : 0);
     }
-    if (file->code != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "dot_prefix: %.256s: %s", file->path,
-                         error_errno_text(file->code));
+    return hash;
+}
+
+/* Writes a picture, unless the last one of its kind of this graph was the same: a pass of which one part has changed the
+   graph has the pictures of that part. */
+static shoal_status write_new(const struct pass_dot *dot, const char *which,
+                              const struct pass_picture *picture, uint64_t *last)
+{
+    uint64_t hash = hash_picture(dot, picture);
+    if (*last == hash) {
+        return SHOAL_OK;
     }
+    *last = hash;
+    struct file *file = mem_alloc_zeroed(1, sizeof(*file));
+    if (!file) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = write_file(file, dot, which, picture);
+    mem_free(file);
     return status;
 }
 
-static shoal_status write_input(struct pass_dot *dot, struct file *file)
+static shoal_status write_input(struct pass_dot *dot, uint64_t *last)
 {
-    TRY(file_open(file, dot, "input"));
-    (void)put(file, dot->input, dot->n_bytes);
     for (uint32_t id = 0; id < dot->n_ids; id++) {
         char line[64];
         if (dot->is_erased[id]) {
             int bytes = snprintf(line, sizeof(line), "    n%u [fillcolor=yellow];\n", (unsigned)id);
-            (void)put(file, line, (size_t)bytes);
+            if (keep(&dot->input, line, (size_t)bytes) != 0) {
+                return SHOAL_ERR_NO_MEMORY;
+            }
         }
     }
-    (void)put(file, "}\n", 2);
-    return file_close(file, SHOAL_OK);
+    return keep(&dot->input, "}\n", 2) == 0 ? write_new(dot, "input", &dot->input, last)
+                                            : SHOAL_ERR_NO_MEMORY;
 }
 
-static shoal_status write_output(struct pass_dot *dot, const struct shoal_graph *graph, struct file *file)
+static shoal_status write_output(const struct pass_dot *dot, const struct shoal_graph *graph, uint64_t *last)
 {
+    struct pass_picture picture = {.n_bytes = 0};
     bool *is_new = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof(is_new[0]));
     if (!is_new) {
         return SHOAL_ERR_NO_MEMORY;
@@ -138,27 +169,21 @@ static shoal_status write_output(struct pass_dot *dot, const struct shoal_graph 
     for (uint32_t id = dot->n_ids; id < graph->n_ids; id++) {
         is_new[id] = true;
     }
-    shoal_status status = file_open(file, dot, "output");
+    const struct dot_marks marks = {.is_marked = is_new, .n_marks = graph->n_ids, .what = "made by the pass"};
+    shoal_status status = draw(graph, &marks, &picture);
     if (status == SHOAL_OK) {
-        status = file_close(file, graph_print_dot_marked(graph, is_new, graph->n_ids, put, file));
+        status = write_new(dot, "output", &picture, last);
     }
+    mem_free(picture.text);
     mem_free(is_new);
     return status;
 }
 
-shoal_status pass_dot_write(struct pass_dot *dot, const struct shoal_graph *graph)
+shoal_status pass_dot_write(struct pass_dot *dot, struct shoal_graph *graph)
 {
     if (!dot->prefix) {
         return SHOAL_OK;
     }
-    struct file *file = mem_alloc_zeroed(1, sizeof(*file));
-    if (!file) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    shoal_status status = write_input(dot, file);
-    if (status == SHOAL_OK) {
-        status = write_output(dot, graph, file);
-    }
-    mem_free(file);
-    return status;
+    TRY(write_input(dot, &graph->drawn[0]));
+    return write_output(dot, graph, &graph->drawn[1]);
 }

@@ -5,15 +5,19 @@
 
 #include "graph/ir/graph.h"
 
+struct pass_picture {
+    char *text;
+    size_t n_bytes;
+    size_t capacity;
+};
+
 /* All zero: nothing is drawn. */
 struct pass_dot {
     const char *prefix; /* of the files */
     const char *label;
     unsigned number;
-    char *input; /* the picture of the graph before the pass, without the last brace */
-    size_t n_bytes;
-    size_t capacity;
-    bool *is_erased; /* by id of nodes that existed before the pass */
+    struct pass_picture input; /* of the graph before the pass, without the last brace */
+    bool *is_erased;           /* by id of nodes that existed before the pass */
     uint32_t n_ids;
 };
 
@@ -23,8 +27,9 @@ shoal_status pass_dot_begin(struct pass_dot *dot, const struct shoal_graph *grap
 /* Notes that a node is erased. */
 void pass_dot_erased(struct pass_dot *dot, const struct shoal_node *node);
 /* Writes both pictures: PREFIXpass_NUMBER_LABEL_input_graph.dot with erased nodes in yellow, and
-   PREFIXpass_NUMBER_LABEL_output_graph.dot with new nodes in yellow. */
-shoal_status pass_dot_write(struct pass_dot *dot, const struct shoal_graph *graph);
+   PREFIXpass_NUMBER_LABEL_output_graph.dot with new nodes in yellow. One that repeats the last of its kind is not
+   written. */
+shoal_status pass_dot_write(struct pass_dot *dot, struct shoal_graph *graph);
 void pass_dot_end(struct pass_dot *dot);
 
 #endif

@@ -23,6 +23,7 @@ struct heap {
 
 struct scheduling {
     const struct list_schedule *settings;
+    const struct machine *machine; /* NULL if starts are not covered */
     struct constraints constraints;
     uint32_t *starts;        /* by number: the first start that needs the node; NO_START: none */
     uint32_t *n_missing;     /* by number: predecessors that are not placed yet */
@@ -122,10 +123,10 @@ static void place(struct scheduling *scheduling, uint32_t number)
 /* Places compute behind a start, for as long as the start takes. */
 static void cover(struct scheduling *scheduling, const struct shoal_node *start)
 {
-    uint64_t left = graph_estimate_ns(start);
+    uint64_t left = estimate_node_ns(scheduling->machine, start);
     while (left > 0 && scheduling->compute.count > 0) {
         uint32_t number = (uint32_t)pop(&scheduling->compute);
-        uint64_t taken = graph_estimate_ns(scheduling->constraints.nodes[number]);
+        uint64_t taken = estimate_node_ns(scheduling->machine, scheduling->constraints.nodes[number]);
         left -= taken < left ? taken : left;
         place(scheduling, number);
     }
@@ -199,7 +200,8 @@ static shoal_status schedule(struct scheduling *scheduling)
     return apply(scheduling);
 }
 
-shoal_status list_schedule_run(struct shoal_graph *graph, const struct list_schedule *settings)
+shoal_status list_schedule_run(struct shoal_graph *graph, const struct list_schedule *settings,
+                               const shoal_pass_options *options)
 {
     struct scheduling scheduling = {.settings = settings};
     struct effects *effects;
@@ -207,6 +209,9 @@ shoal_status list_schedule_run(struct shoal_graph *graph, const struct list_sche
         return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has too many nodes: %zu", graph->n_nodes);
     }
     TRY(graph_lint_order(graph));
+    if (settings->covers_starts) {
+        TRY(machine_of_graph(graph, options->machine, &scheduling.machine));
+    }
     TRY(effects_build(graph, &effects));
     shoal_status status = constraints_build(graph, effects, CONSTRAINTS_ALL_STARTS, &scheduling.constraints);
     effects_free(effects);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "graph/ir/graph.h"
+#include "shoal/compile.h"
 
 struct list_schedule {
     bool raises_starts; /* nodes that the next start needs come before all others */
@@ -19,6 +20,7 @@ struct list_schedule {
 };
 
 /* Takes n log n time. A failure changes nothing. */
-shoal_status list_schedule_run(struct shoal_graph *graph, const struct list_schedule *settings);
+shoal_status list_schedule_run(struct shoal_graph *graph, const struct list_schedule *settings,
+                               const shoal_pass_options *options);
 
 #endif

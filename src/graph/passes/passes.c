@@ -34,6 +34,15 @@ enum {
     N_ROWS = sizeof(rows) / sizeof(rows[0])
 };
 
+/* All that shoal_compile does to a captured graph before it makes a plan: options that these passes are not given are
+   chosen by the passes themselves, so `shoal opt --passes=default` does the same. */
+#define DEFAULT_PASSES "remove_dead,dedupe_waits,fuse_ddp_communication,bucket_fsdp_units,simple_overlap"
+
+const char *shoal_default_passes(void)
+{
+    return DEFAULT_PASSES;
+}
+
 /* Registered passes: a list that only grows. -------------------------------------------------------------- */
 
 struct registered {

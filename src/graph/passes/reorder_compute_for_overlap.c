@@ -6,9 +6,9 @@
 shoal_status pass_reorder_compute_for_overlap(shoal_graph *graph, const shoal_pass_options *options,
                                               shoal_pass_report *report, void *context)
 {
-    (void)options;
     (void)report;
     (void)context;
     return list_schedule_run(
-        graph, &(struct list_schedule){.raises_starts = true, .sinks_waits = true, .covers_starts = true});
+        graph, &(struct list_schedule){.raises_starts = true, .sinks_waits = true, .covers_starts = true},
+        options);
 }

@@ -6,8 +6,7 @@
 shoal_status pass_sink_waits(shoal_graph *graph, const shoal_pass_options *options, shoal_pass_report *report,
                              void *context)
 {
-    (void)options;
     (void)report;
     (void)context;
-    return list_schedule_run(graph, &(struct list_schedule){.sinks_waits = true});
+    return list_schedule_run(graph, &(struct list_schedule){.sinks_waits = true}, options);
 }

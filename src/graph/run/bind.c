@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/completion.h"
 #include "base/error.h"
 #include "base/label.h"
 #include "base/log.h"
@@ -605,6 +606,7 @@ static size_t list_groups(const shoal_graph *graph, shoal_group *const *groups, 
             compared[n_compared++] = (struct compared_group){.name = row->name,
                                                              .group = groups[index],
                                                              .captured = graph->captured,
+                                                             .machine = graph->machine,
                                                              .number = collectives_next_root(groups[index]),
                                                              .n_rounds = n_lists - 1};
         }
@@ -691,9 +693,32 @@ static bool end_flights(struct shoal_plan *plan)
 
 /* Frees what belongs to the world: windows, symmetric memory, references to groups. Also frees the plan's own memory.
    What is still in flight keeps its memory, which is then lost. The plan cannot run any more. */
+static bool is_given_out(void *context, const void *data, size_t bytes, bool is_written)
+{
+    const struct shoal_plan *plan = context;
+    (void)is_written;
+    return plan_has_given_out(plan, data, bytes);
+}
+
+/* Waits for works that the program has started on the memory of outputs. When the world is being closed, all works have
+   ended, and in a forked child none goes on. Returns false if one could not be waited for. */
+static bool end_works(struct shoal_plan *plan)
+{
+    shoal_work *work = NULL;
+    bool has_works = plan->binding->is_owned && world_check(plan->world) == SHOAL_OK;
+    bool has_ended = true;
+    while (has_ended && has_works && (work = world_find_work(plan->world, is_given_out, plan)) != NULL) {
+        (void)!shoal_work_wait(work, -1);
+        has_ended = completion_is_finished(work_completion(work));
+        shoal_work_free(work);
+    }
+    return has_ended;
+}
+
 static void end_shared(struct shoal_plan *plan)
 {
     bool has_ended = end_flights(plan);
+    has_ended = end_works(plan) && has_ended;
     has_ended = plan_end_outputs(plan) && has_ended;
     for (size_t i = 0; i < plan->n_windows; i++) {
         shoal_window_free(has_ended ? plan->windows[i].window : NULL);

@@ -118,6 +118,8 @@ shoal_status plan_end_fences(struct shoal_plan *plan);
 shoal_status plan_find_outputs(struct shoal_plan *plan);
 /* Makes the tensors of outputs for the run that begins; those that the caller does not have any more are used again. */
 shoal_status plan_renew_outputs(struct shoal_plan *plan);
+/* Whether these bytes lie in memory of the plan in which outputs were given out. */
+bool plan_has_given_out(const struct shoal_plan *plan, const void *data, size_t bytes);
 /* Fills in the caller's outputs, a reference each. Views of inputs pass from the binding to the caller. */
 void plan_give_outputs(struct shoal_plan *plan, shoal_tensor *const *inputs, shoal_tensor **outputs);
 /* Frees the tensors of outputs. Returns false if the caller has one that could not get memory of its own, so the plan's

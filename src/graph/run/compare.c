@@ -17,6 +17,7 @@
 #include "comm/agree/agree.h"
 #include "comm/call/collectives.h"
 #include "comm/lane/handles.h"
+#include "graph/analysis/machine.h"
 #include "graph/ir/captured.h"
 #include "graph/text/excerpt.h"
 #include "op/op.h"
@@ -98,6 +99,27 @@ static void write_labels(struct lines *lines, const struct compared_group *compa
     }
 }
 
+/* Before the collectives, which may differ because the machines do. */
+static void write_machine(struct lines *lines, const struct machine *machine)
+{
+    char text[MACHINE_TEXT_BYTES];
+    if (machine) {
+        machine_describe(machine, text);
+        write_line(lines, "machine %s (SHOAL_MACHINE)\n", text);
+    }
+}
+
+/* Which variant of a compiled step gives way to this one is decided by each rank alone (graph/compile/variants.h). */
+static void write_variants(struct lines *lines, const struct captured *captured)
+{
+    if (captured && captured->max_variants > 0) {
+        write_line(lines, "a compiled step of at most %zu variants (max_variants)\n", captured->max_variants);
+    }
+    if (captured && captured->freed_run > 0) {
+        write_line(lines, "the variant of run %" PRIu64 " of the step gives way\n", captured->freed_run);
+    }
+}
+
 static struct lines write_plan(const struct compared_group *compared, const struct shoal_plan *plan,
                                uint32_t group, const shoal_compile_options *options)
 {
@@ -105,12 +127,15 @@ static struct lines write_plan(const struct compared_group *compared, const stru
     const struct plan_group *of = &plan->groups[group];
     write_line(&lines, "options one_shot %d, one_shot_max_bytes %zu, no_comm_buffers %d\n", options->one_shot,
                options->one_shot_max_bytes, options->no_comm_buffers);
+    write_machine(&lines, compared->machine);
+    write_variants(&lines, compared->captured);
+    write_labels(&lines,
+                 compared); /* before the collectives: they say what the step did, and with which settings */
     for (size_t i = 0; i < plan->n_collectives; i++) {
         if (plan->collectives[i].group == group) {
             write_collective(&lines, &plan->collectives[i], of->size);
         }
     }
-    write_labels(&lines, compared);
     return lines;
 }
 

@@ -177,6 +177,19 @@ static shoal_status let_go(struct shoal_plan *plan, struct bound_set *set)
     return SHOAL_OK;
 }
 
+bool plan_has_given_out(const struct shoal_plan *plan, const void *data, size_t bytes)
+{
+    const struct plan_binding *binding = plan->binding;
+    for (size_t i = 0; i < binding->n_sets; i++) {
+        const struct bound_set *set = &binding->sets[i];
+        if (set->storage && (uintptr_t)data < (uintptr_t)set->data + set->bytes &&
+            (uintptr_t)set->data < (uintptr_t)data + bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
 shoal_status plan_renew_outputs(struct shoal_plan *plan)
 {
     for (size_t i = 0; i < plan->binding->n_sets; i++) {

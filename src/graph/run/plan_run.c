@@ -102,6 +102,41 @@ static shoal_status check(const struct run *run)
     return run->plan->n_collectives > 0 ? callback_check("plan_run") : SHOAL_OK;
 }
 
+static bool overlaps(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    return b_bytes > 0 && (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
+}
+
+/* Whether this run must not begin before a work has ended that uses these bytes. What the last run has given out is
+   about to be overwritten or moved. */
+static bool must_wait(void *context, const void *data, size_t bytes, bool is_written)
+{
+    const struct run *run = context;
+    for (size_t i = 0; i < run->n_inputs; i++) {
+        const shoal_tensor *tensor = run->inputs[i];
+        const struct memory *memory = tensor->storage->memory;
+        struct span span = tensor_span(tensor);
+        if ((is_written || run->binding->inputs[i].is_written) && memory &&
+            overlaps(data, bytes, (const char *)memory->base + span.first, span.end - span.first)) {
+            return true;
+        }
+    }
+    return plan_has_given_out(run->plan, data, bytes);
+}
+
+/* Waits for works that the program has started on raw memory. Tensors do not know of them. */
+static shoal_status wait_for_works(struct run *run)
+{
+    shoal_work *work = NULL;
+    shoal_status status = SHOAL_OK;
+    while (status == SHOAL_OK && run->plan->world &&
+           (work = world_find_work(run->plan->world, must_wait, run)) != NULL) {
+        status = shoal_work_wait(work, -1);
+        shoal_work_free(work);
+    }
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "a work in flight on the memory of the run");
+}
+
 /* Waits for what is in flight in an input, and puts its address under the placeholder's storage. */
 static shoal_status take_input(const struct run *run, size_t index)
 {
@@ -376,6 +411,7 @@ static void drop_views(const struct run *run)
 static shoal_status run_plan(struct run *run)
 {
     TRY(check(run));
+    TRY(wait_for_works(run));
     TRY(plan_renew_outputs(run->plan));
     shoal_status status = make_views(run);
     if (status == SHOAL_OK) {

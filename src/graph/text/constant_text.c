@@ -34,7 +34,7 @@ static shoal_dtype part_dtype(shoal_dtype dtype)
     if (dtype == SHOAL_C128) {
         return SHOAL_F64;
     }
-    return shoal_dtype_is_floating(dtype) ? dtype : (shoal_dtype)0;
+    return dtype_is_real(dtype) ? dtype : (shoal_dtype)0;
 }
 
 static size_t n_parts(shoal_dtype dtype)
@@ -309,6 +309,9 @@ static shoal_status read_float(struct lexer *lexer, shoal_dtype part, unsigned c
     double value;
     TRY(lexer_accept(lexer, '-', &is_negative));
     if (lexer_is_word(lexer, "inf")) {
+        if (part == SHOAL_F8_E4M3FN) {
+            return lexer_fail(&lexer->token, "%s has no infinity", shoal_dtype_name(part));
+        }
         value = (double)INFINITY;
     } else if (lexer_is_word(lexer, "nan") && !is_negative) {
         value = (double)NAN;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Draws a graph for Graphviz: a box for each node, with its name, what it calls and the type of its value. */
+/* Draws a graph for Graphviz: a box for each node, with its name, what it calls and the type of its value; and a legend
+   of the colours. */
 #include "graph/text/dot.h"
 
 #include <inttypes.h>
@@ -75,15 +76,38 @@ static void add_node(struct writer *writer, const shoal_node *node, bool is_mark
     }
 }
 
-shoal_status graph_print_dot_marked(const shoal_graph *graph, const bool *is_marked, size_t n_marks,
+/* A box for each colour, apart from the graph. */
+static void add_legend(struct writer *writer, const char *marked)
+{
+    static const struct {
+        const char *colour;
+        const char *what;
+    } rows[] = {{"lightgrey", "input, constant or output"},
+                {"lightsalmon", "starts communication"},
+                {"lightblue", "waits for communication"},
+                {"palegreen", "compute that can hide communication"},
+                {"white", "other calls"}};
+    writer_add_string(writer, "    subgraph cluster_legend {\n        label=\"legend\";\n");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        writer_add_format(writer, "        legend%zu [label=\"%s\", fillcolor=%s];\n", i, rows[i].what,
+                          rows[i].colour);
+    }
+    if (marked) {
+        writer_add_format(writer, "        legend_marked [label=\"%s\", fillcolor=yellow];\n", marked);
+    }
+    writer_add_string(writer, "    }\n");
+}
+
+shoal_status graph_print_dot_marked(const shoal_graph *graph, const struct dot_marks *marks,
                                     shoal_graph_write write, void *context)
 {
     struct writer writer;
     TRY(writer_begin(&writer, "graph_print_dot", graph, write, context));
     writer_add_string(&writer, "digraph {\n    node [shape=box, style=filled, fontname=monospace];\n");
     for (const shoal_node *node = graph->first; node && writer.status == SHOAL_OK; node = node->next) {
-        add_node(&writer, node, node->id < n_marks && is_marked[node->id]);
+        add_node(&writer, node, node->id < marks->n_marks && marks->is_marked[node->id]);
     }
+    add_legend(&writer, marks->what);
     writer_add_string(&writer, "}\n");
     return writer_end(&writer);
 }
@@ -91,5 +115,5 @@ shoal_status graph_print_dot_marked(const shoal_graph *graph, const bool *is_mar
 shoal_status shoal_graph_print_dot(const shoal_graph *graph, shoal_graph_write write, void *context)
 {
     error_clear();
-    return graph_print_dot_marked(graph, NULL, 0, write, context);
+    return graph_print_dot_marked(graph, &(struct dot_marks){.n_marks = 0}, write, context);
 }

@@ -8,8 +8,15 @@
 
 #include "shoal/graph.h"
 
-/* Like shoal_graph_print_dot, but nodes with is_marked[id] are yellow. Ids from n_marks on are not marked. */
-shoal_status graph_print_dot_marked(const shoal_graph *graph, const bool *is_marked, size_t n_marks,
+/* Nodes that are yellow. All zero: none is. */
+struct dot_marks {
+    const bool *is_marked; /* by id */
+    size_t n_marks;        /* ids from here on are not marked */
+    const char *what;      /* the marked nodes, in the legend; NULL if there are none */
+};
+
+/* Like shoal_graph_print_dot, with marked nodes. */
+shoal_status graph_print_dot_marked(const shoal_graph *graph, const struct dot_marks *marks,
                                     shoal_graph_write write, void *context);
 
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
+#include "tensor/dtype.h"
 
 #define MAX_DIGITS 17
 #define EXPONENT_LIMIT 100000 /* with larger exponents a number is infinity or zero, whatever its digits */
@@ -101,7 +102,7 @@ enum float_text_result float_text_read(shoal_dtype dtype, const char *text, size
     }
     (void)snprintf(plain + n_digits, sizeof plain - n_digits, "e%ld", exponent - n_behind_point);
     double value = read_plain(dtype, plain);
-    if (isinf(value)) {
+    if (!isfinite(value)) { /* e4m3fn, which has no infinity, gives NaN */
         return FLOAT_TEXT_TOO_LARGE;
     }
     if (value == 0 && !is_zero) {
@@ -187,6 +188,9 @@ bool float_text_is_plain_nan(shoal_dtype dtype, const void *element)
     if (dtype == SHOAL_F32) {
         memcpy(&f32, element, sizeof f32);
         return f32 == 0x7fc00000u;
+    }
+    if (dtype_bytes(dtype) == 1) {
+        return *(const unsigned char *)element == 0x7f;
     }
     memcpy(&half, element, sizeof half);
     return half == (dtype == SHOAL_F16 ? 0x7e00 : 0x7fc0);

@@ -241,9 +241,7 @@ static shoal_status fail_unknown_op(const struct token *place, const char *name)
     nearest_describe(&nearest, "ops", words);
     bool is_nn = strncmp(name, "nn.", strlen("nn.")) == 0 && !has_nn;
     return lexer_fail(place, "there is no op %.64s; %s", name,
-                      is_nn ? "the ops of libshoal_nn exist after shoal_nn_init(), and in shoal opt with "
-                              "--load=libshoal_nn.so"
-                            : words);
+                      is_nn ? "the ops of libshoal_nn exist after shoal_nn_init()" : words);
 }
 
 /* Finds an op. shoal_op_find searches all ops, so recent ones are tried first. */

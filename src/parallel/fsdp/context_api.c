@@ -3,7 +3,8 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "parallel/clip.h"
-#include "parallel/fsdp/engine/agree/compare.h"
+#include "parallel/fsdp/engine/agree/common.h"
+#include "parallel/fsdp/engine/agree/meshes.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/failure.h"
 #include "parallel/fsdp/engine/state/handle.h"
@@ -81,13 +82,21 @@ static shoal_status check_landed(const char *call, const shoal_fsdp *fsdp)
 }
 
 /* Compares with all ranks that they clip this model, with these arguments. */
-static shoal_status compare(const struct fsdp_context *context, enum purpose_id id, const int64_t *details,
+static shoal_status compare(struct fsdp_context *context, enum purpose_id id, const int64_t *details,
                             size_t n_details)
 {
     struct purpose purpose = fsdp_context_purpose(context, id);
     purpose.details = details;
     purpose.n_details = n_details;
-    return fsdp_compare(&context->mesh, &purpose);
+    TRY(fsdp_agree_on_meshes(context));
+    return fsdp_compare_all(context, &purpose);
+}
+
+/* The ranks over which the norm is summed: the shards, since all replicas have the same gradients. With several domains
+   all ranks, each of which counts what fsdp_unit_counts says. */
+static shoal_group *norm_group(const struct fsdp_context *context)
+{
+    return context->common ? context->common : context->domains[0]->mesh.reduce;
 }
 
 shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double power, bool must_be_finite,
@@ -104,8 +113,7 @@ shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double
     clip_say_norm(&norm, details);
     shoal_status status = compare(fsdp->context, PURPOSE_FSDP_CLIP, details, CLIP_NORM_DETAILS);
     if (status == SHOAL_OK) {
-        /* Over the shards only: all replicas have the same gradients. */
-        status = clip_by_norm(&source, fsdp->context->mesh.reduce, &norm, &found);
+        status = clip_by_norm(&source, norm_group(fsdp->context), &norm, &found);
     }
     TRY(fsdp->way->end_call(fsdp, call, status));
     if (norm_out) {

@@ -9,12 +9,14 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "parallel/fsdp/array.h"
-#include "parallel/fsdp/engine/agree/compare.h"
+#include "parallel/fsdp/engine/agree/compare_param.h"
 #include "parallel/fsdp/engine/state/context.h"
+#include "parallel/fsdp/engine/state/extension.h"
 #include "parallel/fsdp/engine/state/failure.h"
 #include "parallel/fsdp/engine/state/handle.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/step/pending.h"
+#include "parallel/fsdp/engine/step/prepare.h"
 #include "parallel/fsdp/engine/step/transfer.h"
 #include "parallel/fsdp/engine/state/unit.h"
 #include "shoal/fsdp_unit.h"
@@ -70,9 +72,34 @@ shoal_status shoal_fsdp_get_layout(const shoal_fsdp_param *param, shoal_shard_la
     TRY(find(&call, param));
     int unit = call.unit->watch ? -1 : call.unit->number;
     shoal_shard_layout layout = fsdp_layout_of(call.param, call.unit->mesh, unit);
+    layout.gathered_dtype = fsdp_gathered_dtype(call.unit, call.param);
     layout.needs_values = call.unit->watch && call.unit->watch->needs_values(call.unit, call.index);
     return name_call(&call,
                      struct_size_write("layout_out", layout_out, sizeof(size_t), &layout, sizeof layout));
+}
+
+static shoal_status set_extension(const struct param_call *call, const shoal_gather_extension *given)
+{
+    const struct fsdp_unit *unit = call->unit;
+    struct fsdp_extension *extension = NULL;
+    if (unit->is_prepared) {
+        return error_set(SHOAL_ERR_STATE, "ranks have compared what they gather: set it before the first "
+                                          "forward pass");
+    }
+    if (given) {
+        TRY(fsdp_extension_create(call->param, unit->mesh->n_shards, given, &extension));
+    }
+    fsdp_extension_free(call->param->extension);
+    call->param->extension = extension;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_set_gather_extension(shoal_fsdp_param *param, const shoal_gather_extension *extension)
+{
+    struct param_call call = {.name = "set_gather_extension"};
+    error_clear();
+    TRY(begin(&call, param));
+    return name_call(&call, set_extension(&call, extension));
 }
 
 static shoal_status check_ended(const struct param_call *call)
@@ -99,6 +126,7 @@ shoal_status shoal_fsdp_get_pending(shoal_fsdp_param *param, shoal_pending_gradi
     TRY(fsdp_unit_check_idle(call.unit, call.name));
     shoal_pending_gradient pending = SHOAL_PENDING_GRADIENT_INIT;
     TRY(struct_size_write("get_pending: pending_out", pending_out, sizeof(size_t), &pending, sizeof pending));
+    TRY(call.unit->watch ? call.unit->watch->give_partial(call.unit) : SHOAL_OK);
     fsdp_unit_get_pending(call.unit, call.param, &pending);
     if (call.unit->watch && !pending.full) {
         TRY(call.unit->watch->get_pending(call.unit, call.index, &pending));
@@ -120,7 +148,7 @@ static shoal_status compare_values(const struct param_call *call, enum purpose_i
 {
     TRY(fsdp_unit_check_failure(call->unit));
     struct purpose purpose = purpose_of(call, id);
-    return end(call, fsdp_compare_param(call->unit->mesh, &purpose, call->param, call->index, root));
+    return end(call, fsdp_compare_param(call->unit, &purpose, call->param, call->index, root));
 }
 
 /* compare_values for an array; its dtype is compared, too. */
@@ -128,7 +156,7 @@ static shoal_status compare_array(const struct param_call *call, enum purpose_id
 {
     TRY(fsdp_unit_check_failure(call->unit));
     struct purpose purpose = purpose_of(call, id);
-    return end(call, fsdp_compare_array(call->unit->mesh, &purpose, &call->array, call->index, root));
+    return end(call, fsdp_compare_array(call->unit, &purpose, &call->array, call->index, root));
 }
 
 /* Checks that `full` is given: on the root or, if there is none, on every rank. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# libshoal_mpi_<flavour>.so, one for each MPI library that is here; none without mpicc. The compiler wrapper is asked for
+# libshoal_mpi_<flavour>-<interface>.so, one for each MPI library that is here; none without mpicc. The compiler wrapper is asked for
 # its flags, and the module is compiled with the same compiler as everything else.
 
 # Flags of the compiler wrapper of an MPI: include folders, and what to link. Empty: it is not here, or is another MPI.
@@ -44,7 +44,7 @@ foreach(flavour openmpi mpich)
         set(SHOAL_MPI_INCLUDES_${flavour} "${SHOAL_MPI_INCLUDES}" CACHE INTERNAL "")
         set(SHOAL_MPI_LINKS_${flavour} "${SHOAL_MPI_LINKS}" CACHE INTERNAL "")
         shoal_add_transport_module("mpi_${flavour}" endpoint.c module.c process.c services.c start.c)
-        set_target_properties("shoal_transport_mpi_${flavour}" PROPERTIES OUTPUT_NAME "shoal_mpi_${flavour}")
+        shoal_name_module("shoal_transport_mpi_${flavour}" "shoal_mpi_${flavour}")
         # As system headers: their macros cast in ways that warnings forbid.
         target_include_directories("shoal_transport_mpi_${flavour}" SYSTEM PRIVATE ${SHOAL_MPI_INCLUDES})
         target_link_libraries("shoal_transport_mpi_${flavour}" PRIVATE ${SHOAL_MPI_LINKS})

@@ -104,6 +104,21 @@ void shm_fail(struct shm_channel *channel, shoal_status status, const char *text
     }
 }
 
+shoal_status shm_failure_in_wait(struct shm_channel *channel, int peer)
+{
+    shoal_status status = shm_failure(channel);
+    /* Acquire: pairs with the release in keep_reason. */
+    if (status != SHOAL_ERR_TIMEOUT || atomic_load_explicit(&channel->has_failed, memory_order_acquire)) {
+        return status;
+    }
+    char text[ERROR_TEXT_BYTES];
+    const int *world_ranks = channel->base.peers->world_ranks;
+    (void)snprintf(text, sizeof text, "%s; rank %d waited for rank %d", shoal_error_text(),
+                   world_ranks[channel->rank], world_ranks[peer]);
+    keep_reason(channel, status, text);
+    return shm_own_failure(channel);
+}
+
 shoal_status shm_channel_failure(struct channel *base)
 {
     return shm_failure((struct shm_channel *)base);
@@ -120,6 +135,7 @@ void shm_channel_poison(struct channel *base, shoal_status status, const char *t
 
 struct liveness {
     struct shm_channel *channel;
+    int peer; /* for which this rank waits */
     struct shm_counters counters;
     uint32_t target;
 };
@@ -147,7 +163,7 @@ shoal_status shm_check_members(struct shm_channel *channel, struct shm_counters 
 static shoal_status look_around(void *context)
 {
     struct liveness *liveness = context;
-    TRY(shm_failure(liveness->channel));
+    TRY(shm_failure_in_wait(liveness->channel, liveness->peer));
     return shm_check_members(liveness->channel, liveness->counters, liveness->target);
 }
 
@@ -168,7 +184,7 @@ shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters
         error_clear();
         return SHOAL_OK;
     }
-    struct liveness liveness = {.channel = channel, .counters = counters, .target = target};
+    struct liveness liveness = {.channel = channel, .peer = peer, .counters = counters, .target = target};
     struct neighbours neighbours = {.first = channel->shared ? &shm_peer(channel, 0)->processor : NULL,
                                     .stride = sizeof(struct shm_rank),
                                     .n_ranks = channel->n_ranks,

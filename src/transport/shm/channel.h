@@ -174,6 +174,12 @@ static inline shoal_status shm_failure(struct shm_channel *channel)
     return status == SHOAL_OK ? transport_check_parent(channel->base.peers) : status;
 }
 
+/*
+ * The same, for a rank that waits for a peer. If another rank's deadline has passed, the text says for whom this rank
+ * waited: that rank may have waited for this one, which in turn waits for a third.
+ */
+shoal_status shm_failure_in_wait(struct shm_channel *channel, int peer);
+
 /* Functions of the transport's table. */
 shoal_status shm_channel_failure(struct channel *base);
 void shm_channel_poison(struct channel *base, shoal_status status, const char *text);
@@ -219,6 +225,8 @@ shoal_status shm_wait_slot(struct shm_channel *channel, const struct collective 
 void shm_write_slot(struct shm_channel *channel, const struct collective *collective);
 void shm_enter(struct shm_channel *channel, uint32_t sequence);
 
+/* A rank that has not entered the collective; -1 if all have. */
+int shm_first_missing(struct shm_channel *channel, uint32_t sequence);
 bool shm_have_all_entered(struct shm_channel *channel, uint32_t sequence);
 /* Waits until all have entered. On a timeout the text names those who have not. */
 shoal_status shm_wait_entered(struct shm_channel *channel, const struct collective *collective,
@@ -278,8 +286,10 @@ shoal_status shm_local_run(struct shm_channel *channel, const struct collective 
 /* Whether shm_local_run would wait for the release of a window, which only its caller can do. */
 bool shm_local_must_wait(const struct collective *collective);
 
-/* Writes the own pieces into the window. */
-void shm_window_write(const struct collective *collective);
+/* Writes the pieces of this rank, which is `member` of the group, into the window, and lets the decoder do its part. */
+shoal_status shm_window_write(const struct collective *collective, int member);
+/* Calls the decoder, if there is one, for pieces of `member` that were written. */
+shoal_status shm_window_decode(const struct collective *collective, int member);
 /* Waits until the member has released the previous generation. */
 shoal_status shm_window_wait_released(struct shm_channel *channel, const struct collective *collective,
                                       int member);

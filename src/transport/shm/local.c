@@ -18,8 +18,7 @@ shoal_status shm_local_run(struct shm_channel *channel, const struct collective 
     }
     if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
         TRY(shm_window_wait_released(channel, collective, /*member=*/0));
-        shm_window_write(collective);
-        return SHOAL_OK;
+        return shm_window_write(collective, /*member=*/0);
     }
     if (!collective_rows[collective->kind].reduces) {
         block_copy_own(collective, 0);

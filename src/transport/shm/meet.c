@@ -117,14 +117,19 @@ static bool has_entered(struct shm_channel *channel, int rank, uint32_t sequence
     return flag_has_reached(&shm_slot(channel, rank, sequence)->entered, (sequence + 1) & FLAG_MASK);
 }
 
-bool shm_have_all_entered(struct shm_channel *channel, uint32_t sequence)
+int shm_first_missing(struct shm_channel *channel, uint32_t sequence)
 {
     for (int i = 0; i < channel->n_ranks; i++) {
         if (i != channel->rank && !has_entered(channel, i, sequence)) {
-            return false;
+            return i;
         }
     }
-    return true;
+    return -1;
+}
+
+bool shm_have_all_entered(struct shm_channel *channel, uint32_t sequence)
+{
+    return shm_first_missing(channel, sequence) < 0;
 }
 
 /* How many collectives a rank has entered: the largest count in its slots. Slot 0 is the first that is ever used. */

@@ -180,7 +180,8 @@ static shoal_status conclude(struct shm_channel *channel, shoal_status status)
  */
 static shoal_status check_pending(struct shm_channel *channel, const struct collective *collective)
 {
-    TRY(shm_failure(channel));
+    int missing = shm_first_missing(channel, collective->sequence);
+    TRY(missing < 0 ? shm_failure(channel) : shm_failure_in_wait(channel, missing));
     int64_t now_ns = clock_now_ns();
     bool is_late = now_ns >= collective->deadline_ns;
     /* Relaxed, both: an instant that stands for itself. */

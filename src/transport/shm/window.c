@@ -20,7 +20,14 @@
 /* A rank that waits for a release checks this often whether the others are in the same call. */
 #define TURN_NS INT64_C(20000000)
 
-void shm_window_write(const struct collective *collective)
+shoal_status shm_window_decode(const struct collective *collective, int member)
+{
+    const struct window_decoder *decoder = &collective->decoder;
+    return decoder->decode ? decoder->decode(decoder->context, member, collective->window->writable)
+                           : SHOAL_OK;
+}
+
+shoal_status shm_window_write(const struct collective *collective, int member)
 {
     for (size_t i = 0; i < collective->n_window_pieces; i++) {
         const shoal_window_piece *piece = &collective->window_pieces[i];
@@ -31,6 +38,7 @@ void shm_window_write(const struct collective *collective)
             kernel_cast(piece->window_dtype, target, piece->data_dtype, piece->data, piece->count);
         }
     }
+    return shm_window_decode(collective, member);
 }
 
 /* The flags of the members in the window's control page. */
@@ -98,7 +106,7 @@ shoal_status shm_window_run(struct shm_channel *channel, struct collective *coll
         TRY(shm_window_wait_released(channel, collective, i));
     }
     FAIL_POINT("shm window write");
-    shm_window_write(collective);
+    TRY(shm_window_write(collective, channel->base.peers->rank));
     shm_raise_wrote(channel);
     FAIL_POINT("shm window wrote");
     TRY(shm_wait_entered(channel, collective, collective->deadline_ns));

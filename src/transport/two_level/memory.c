@@ -2,7 +2,8 @@
 /*
  * Windows: one per host, in memory that the members there share. Each rank writes its pieces into the window of its
  * host, and sends them to one member of every other host, its counterpart, which writes them there. So each byte comes
- * to a host once. Then the members of a host meet, and everything that they have written is complete.
+ * to a host once. Then the members of a host meet, and everything that they have written is complete. Before that, a
+ * rank lets the call's decoder work on its own pieces, and on those that it has taken from other hosts.
  *
  * A rank sends the bytes that it has written into its window, after any conversion from the dtype of the pieces. A
  * frame holds records: an offset in the window, a number of bytes, and the bytes. Only the sender knows how many frames
@@ -209,6 +210,17 @@ static shoal_status exchange(struct gathering *gathering)
     return SHOAL_OK;
 }
 
+/* Lets the decoder work on what this rank has taken for its host. */
+static shoal_status decode_taken(const struct gathering *gathering)
+{
+    for (int rank = 0; rank < gathering->channel->layout.n_ranks; rank++) {
+        if (is_source(gathering->channel, rank)) {
+            TRY(shm_window_decode(gathering->collective, rank));
+        }
+    }
+    return SHOAL_OK;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- */
 
 static shoal_status attach(struct two_channel *channel)
@@ -239,10 +251,11 @@ shoal_status two_window_run(struct two_channel *channel, const struct collective
     TRY(attach(channel));
     TRY(wait_released(channel, collective));
     FAIL_POINT("two_level window write");
-    shm_window_write(collective);
+    TRY(shm_window_write(collective, channel->base.peers->rank));
     if (channel->layout.n_hosts > 1) {
         struct gathering gathering = {.channel = channel, .collective = collective, .port = channel->windows};
         TRY(exchange(&gathering));
+        TRY(decode_taken(&gathering));
     }
     return two_local_barrier(channel, collective);
 }

@@ -50,7 +50,7 @@ static shoal_status create(const char *call, shoal_status status, const struct f
     fsdp->way = &explicit_way;
     fsdp->all = (struct shoal_fsdp_unit){.each = visit_all, .owner = fsdp};
     /* The last thing that is done: a call that fails must not use up a number. */
-    fsdp->context->root = fsdp_mesh_next_root(&fsdp->context->mesh);
+    fsdp->context->domains[0]->root = fsdp_mesh_next_root(&fsdp->context->domains[0]->mesh);
     *fsdp_out = fsdp;
     return SHOAL_OK;
 }
@@ -85,6 +85,76 @@ shoal_status shoal_fsdp_create_replicated(shoal_group *group, const shoal_fsdp_o
     TRY(check_out("fsdp_create_replicated", fsdp_out));
     return create("fsdp_create_replicated", fsdp_mesh_from_replicas(group, &mesh), &mesh,
                   /*is_replicated=*/true, options, fsdp_out);
+}
+
+/* Units --------------------------------------------------------------------------------------------------- */
+
+static shoal_status find_mesh(const shoal_fsdp_unit_options *options, struct fsdp_mesh *mesh_out)
+{
+    if (!options->group == !options->mesh) {
+        return error_set(SHOAL_ERR_INVALID, options->group ? "both a group and a mesh are given"
+                                                           : "neither a group nor a mesh is given");
+    }
+    if (options->mesh && options->is_replicated) {
+        return error_set(SHOAL_ERR_INVALID, "is_replicated needs a group, not a mesh");
+    }
+    if (options->mesh) {
+        return fsdp_mesh_from_mesh(options->mesh, mesh_out);
+    }
+    return options->is_replicated ? fsdp_mesh_from_replicas(options->group, mesh_out)
+                                  : fsdp_mesh_from_group(options->group, mesh_out);
+}
+
+static shoal_status check_new_unit(const struct fsdp_context *context, const struct fsdp_mesh *mesh,
+                                   bool is_replicated)
+{
+    if (context->is_prepared || context->common) {
+        return error_set(SHOAL_ERR_STATE, "a unit is added after the first forward pass");
+    }
+    if (mesh->world != context->domains[0]->mesh.world) {
+        return error_set(SHOAL_ERR_INVALID, "its ranks are those of another world than the context's");
+    }
+    if (is_replicated) {
+        TRY(fsdp_check_not_sharded("is_replicated is true", context->options.sharded));
+    }
+    return context->options.reshard == SHOAL_RESHARD_PARTLY
+               ? fsdp_check_reshard_ranks(mesh, context->options.reshard_ranks)
+               : SHOAL_OK;
+}
+
+static shoal_status add_unit(struct fsdp_context *context, const shoal_fsdp_unit_options *given,
+                             int *unit_out)
+{
+    shoal_fsdp_unit_options options = {.struct_size = sizeof options};
+    struct fsdp_mesh mesh;
+    struct fsdp_domain *domain;
+    struct fsdp_unit *unit;
+    TRY(struct_size_read("shoal_fsdp_unit_options", given, sizeof(size_t), &options, sizeof options));
+    TRY(find_mesh(&options, &mesh));
+    TRY(check_new_unit(context, &mesh, options.is_replicated));
+    size_t n_domains = context->n_domains;
+    TRY(fsdp_context_need_domain(context, &mesh, /*root=*/0, &domain));
+    TRY(fsdp_unit_create(context, domain, &unit));
+    if (context->n_domains > n_domains) {
+        domain->root = fsdp_mesh_next_root(&domain->mesh);
+        unit->root = domain->root;
+    }
+    *unit_out = unit->number;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_add_unit(shoal_fsdp *fsdp, const shoal_fsdp_unit_options *options, int *unit_out)
+{
+    int unit = 0;
+    TRY(explicit_check("add_unit", fsdp));
+    shoal_status status = options ? add_unit(fsdp->context, options, &unit) : error_null("options");
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "add_unit");
+    }
+    if (unit_out) {
+        *unit_out = unit;
+    }
+    return SHOAL_OK;
 }
 
 /* Does nothing for the contexts of modules, which are freed with their root module. */
@@ -209,6 +279,12 @@ static shoal_status check_new_param(const shoal_fsdp *fsdp, int unit, const char
     return SHOAL_OK;
 }
 
+/* The mesh of a unit, which may be the next new one. */
+static const struct fsdp_mesh *mesh_of(const struct fsdp_context *context, int unit)
+{
+    return (size_t)unit < context->n_units ? context->units[unit]->mesh : &context->domains[0]->mesh;
+}
+
 /* Everything that can fail comes before anything is changed. */
 static shoal_status add_param(shoal_fsdp *fsdp, int unit, struct fsdp_param *param)
 {
@@ -218,7 +294,7 @@ static shoal_status add_param(shoal_fsdp *fsdp, int unit, struct fsdp_param *par
     TRY(fsdp_param_allocate(param));
     param->id = (int)fsdp->n_params;
     if ((size_t)unit == context->n_units) {
-        TRY(fsdp_unit_create(context, &owner));
+        TRY(fsdp_unit_create(context, context->domains[0], &owner));
     }
     owner = context->units[unit];
     TRY(fsdp_unit_add_param(owner, param));
@@ -232,7 +308,7 @@ shoal_status shoal_fsdp_add_param_along(shoal_fsdp *fsdp, int unit, const char *
 {
     struct fsdp_param param = {.name = NULL};
     TRY(check_new_param(fsdp, unit, name));
-    const struct fsdp_mesh *mesh = &fsdp->context->mesh;
+    const struct fsdp_mesh *mesh = mesh_of(fsdp->context, unit);
     shoal_status status =
         fsdp_param_init(&param, name, dtype, n_dims, shape, dim, mesh->shard, mesh->n_shards);
     if (status == SHOAL_OK) {

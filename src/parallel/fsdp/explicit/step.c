@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "comm/call/collectives.h"
+#include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/failure.h"
@@ -27,10 +28,19 @@ static shoal_status find_unit(const char *call, const shoal_fsdp *fsdp, int numb
 
 /* A step ------------------------------------------------------------------------------------------------- */
 
+static shoal_status compare_changed(struct fsdp_context *context, const struct purpose *purpose)
+{
+    shoal_group *gather = context->domains[0]->mesh.gather;
+    if (context->common) {
+        return fsdp_common_meet(context, purpose);
+    }
+    shoal_status status = gather ? collectives_barrier(gather, purpose) : SHOAL_OK;
+    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell_all(context, status);
+}
+
 /* Compares whether all ranks take parameters that an earlier forward pass left gathered for out of date. */
 static shoal_status compare_old(const struct fsdp_unit *unit, bool is_old)
 {
-    const struct fsdp_mesh *mesh = &unit->context->mesh;
     char words[PURPOSE_WORDS_BYTES];
     struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_CHANGED);
     purpose.argument = is_old;
@@ -38,8 +48,7 @@ static shoal_status compare_old(const struct fsdp_unit *unit, bool is_old)
         (void)snprintf(words, sizeof words, "%.100s, whose shards were asked for (update_shard)", unit->name);
         purpose.words = words;
     }
-    shoal_status status = mesh->gather ? collectives_barrier(mesh->gather, &purpose) : SHOAL_OK;
-    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(mesh, status);
+    return compare_changed(unit->context, &purpose);
 }
 
 static bool is_gathered(const struct fsdp_unit *unit)
@@ -74,7 +83,7 @@ static size_t count_old(const struct fsdp_context *context, bool *is_any_gathere
 }
 
 /* Compares whether all ranks take the same number of units for out of date. */
-static shoal_status compare_all_old(const struct fsdp_context *context, size_t n_old)
+static shoal_status compare_all_old(struct fsdp_context *context, size_t n_old)
 {
     char words[PURPOSE_WORDS_BYTES];
     struct purpose purpose = fsdp_context_purpose(context, PURPOSE_FSDP_CHANGED);
@@ -83,9 +92,7 @@ static shoal_status compare_all_old(const struct fsdp_context *context, size_t n
                    "%.100s, of which shards of %zu units were asked for (update_shard, zero_grad)",
                    purpose.words, n_old);
     purpose.words = words;
-    shoal_status status =
-        context->mesh.gather ? collectives_barrier(context->mesh.gather, &purpose) : SHOAL_OK;
-    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(&context->mesh, status);
+    return compare_changed(context, &purpose);
 }
 
 /*

@@ -36,12 +36,11 @@ shoal_status explicit_check_ended(const shoal_fsdp *fsdp, const char *what)
 static shoal_status walk_gradients(void *owner, bool is_written, clip_visitor visit, void *context)
 {
     const shoal_fsdp *fsdp = owner;
-    (void)is_written;
     for (size_t i = 0; i < fsdp->context->n_units; i++) {
         const struct fsdp_unit *unit = fsdp->context->units[i];
         for (size_t k = 0; k < unit->n_params; k++) {
             const struct fsdp_param *param = &unit->params[k];
-            if (param->has_grad) {
+            if (param->has_grad && (is_written || fsdp_unit_counts(unit))) {
                 TRY(visit(context, param->dtype, param->shard_grad, param->shard_count));
             }
         }

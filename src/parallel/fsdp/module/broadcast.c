@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "parallel/fsdp/engine/agree/compare.h"
+#include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/state/handle.h"
 #include "parallel/fsdp/engine/state/lanes.h"
 #include "parallel/fsdp/engine/state/param.h"
@@ -15,6 +15,7 @@
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/fully_shard.h"
 #include "device/device.h"
+#include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 /* The state of a broadcast. One walk over the module checks all entries, a second one sends them. */
@@ -27,6 +28,8 @@ struct sender {
     bool is_root;
     size_t blocks_bytes; /* fsdp_array_blocks_bytes of the largest parameter */
     char *blocks;
+    size_t staged_bytes; /* of the largest parameter that is on another mesh than the module */
+    char *staged;        /* such a parameter as a whole, on all ranks */
 };
 
 static shoal_tensor *find_whole(const struct sender *sender, const shoal_module_entry *entry)
@@ -79,6 +82,25 @@ static shoal_status check_whole(const struct sender *sender, const shoal_module_
     return tensor_wait_readable(whole);
 }
 
+static size_t whole_bytes(const struct fsdp_param *param)
+{
+    return param->count * dtype_bytes(param->dtype);
+}
+
+static bool is_elsewhere(const struct sender *sender, const shoal_fsdp_param *found)
+{
+    return !fsdp_mesh_is_same(found->unit->mesh, sender->mesh);
+}
+
+static void note_bytes(struct sender *sender, const shoal_fsdp_param *found)
+{
+    const struct fsdp_array array = fsdp_param_values(param_of(found));
+    size_t bytes = fsdp_array_blocks_bytes(&array, found->unit->mesh);
+    size_t whole = is_elsewhere(sender, found) ? whole_bytes(param_of(found)) + 1 : 0;
+    sender->blocks_bytes = bytes > sender->blocks_bytes ? bytes : sender->blocks_bytes;
+    sender->staged_bytes = whole > sender->staged_bytes ? whole : sender->staged_bytes;
+}
+
 static shoal_status look_at_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
     struct sender *sender = context;
@@ -86,9 +108,7 @@ static shoal_status look_at_entry(void *context, const shoal_module_entry *entry
     (void)next;
     TRY(find_entry(sender, entry, &found));
     if (found) {
-        const struct fsdp_array array = fsdp_param_values(param_of(found));
-        size_t bytes = fsdp_array_blocks_bytes(&array, found->unit->mesh);
-        sender->blocks_bytes = bytes > sender->blocks_bytes ? bytes : sender->blocks_bytes;
+        note_bytes(sender, found);
         TRY(fsdp_unit_give_up(found->unit));
         TRY(found->unit->watch->writing(found->unit, found->index));
     } else if (!entry->tensor->is_contiguous || !device_rows[entry->tensor->storage->device].has_data) {
@@ -111,6 +131,19 @@ static shoal_status send_bytes(const struct sender *sender, shoal_tensor *tensor
     return fsdp_mesh_broadcast(sender->mesh, data, tensor_bytes(tensor), sender->root);
 }
 
+/* Sends a parameter of a unit on another mesh, of which the root need not be a rank: as a whole, over the ranks of the
+   module, each of which takes its shard of it. */
+static shoal_status send_whole(const struct sender *sender, const struct fsdp_param *param,
+                               const void *values)
+{
+    if (values && whole_bytes(param) > 0) {
+        memcpy(sender->staged, values, whole_bytes(param));
+    }
+    TRY(fsdp_mesh_broadcast(sender->mesh, sender->staged, whole_bytes(param), sender->root));
+    fsdp_param_load(param, sender->staged);
+    return SHOAL_OK;
+}
+
 static shoal_status send_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
     struct sender *sender = context;
@@ -121,7 +154,9 @@ static shoal_status send_entry(void *context, const shoal_module_entry *entry, s
     if (sender->is_root) {
         TRY(tensor_address(find_whole(sender, entry), &values));
     }
-    if (found) {
+    if (found && is_elsewhere(sender, found)) {
+        TRY(send_whole(sender, param_of(found), values));
+    } else if (found) {
         TRY(fsdp_param_broadcast(param_of(found), found->unit->mesh, values, sender->blocks, sender->root));
     } else {
         TRY(send_bytes(sender, entry->tensor, values));
@@ -138,6 +173,10 @@ static shoal_status prepare_sender(struct sender *sender)
         return error_set(SHOAL_ERR_INVALID, "%s: whole is NULL on the root", sender->call);
     }
     TRY(shoal_module_walk(sender->module, SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS, look_at_entry, sender));
+    if (sender->staged_bytes > 0) {
+        sender->staged = mem_alloc(sender->staged_bytes);
+        TRY(sender->staged ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
+    }
     if (sender->is_root) {
         sender->blocks = mem_alloc(sender->blocks_bytes + 1);
         return sender->blocks ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
@@ -163,11 +202,12 @@ shoal_status shoal_fully_shard_broadcast_all(shoal_module *module, const shoal_m
                               .details = details,
                               .n_details = 2,
                               .words = fsdp_wrapper_name(wrapper)};
-    TRY(fsdp_compare(sender.mesh, &purpose));
+    TRY(fsdp_compare_of(wrapper->unit, &purpose));
     status = fsdp_mesh_confirm(sender.mesh, prepare_sender(&sender));
     if (status == SHOAL_OK) {
         status = shoal_module_walk(module, SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS, send_entry, &sender);
     }
+    mem_free(sender.staged);
     mem_free(sender.blocks);
     return status;
 }

@@ -22,6 +22,7 @@
 #include "base/try.h"
 #include "comm/call/collectives.h"
 #include "op/tracer.h"
+#include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/agree/marks.h"
@@ -130,7 +131,7 @@ static shoal_status await_end(struct fsdp_root *root, size_t n_newer)
 static shoal_status show_gathered(struct fsdp_wrapper *wrapper)
 {
     if (wrapper->captured) {
-        return fsdp_wrapper_show_full(wrapper);
+        return wrapper->captured->is_gathered ? fsdp_wrapper_show_full(wrapper) : SHOAL_OK;
     }
     fsdp_wrapper_count_changes(wrapper);
     return wrapper->unit->state == FSDP_UNSHARDED ? fsdp_wrapper_show_full(wrapper) : SHOAL_OK;
@@ -222,7 +223,8 @@ static shoal_status give_up_changed(struct fsdp_context *context, uint8_t *has_c
         struct fsdp_unit *unit = context->units[i];
         has_changed[i] = is_gathered(unit) && fsdp_wrapper_has_changed(unit->owner);
     }
-    if (context->mesh.gather) {
+    shoal_group *lane = context->common ? context->common : context->domains[0]->mesh.gather;
+    if (lane) {
         struct purpose purpose = fsdp_context_purpose(context, PURPOSE_FSDP_CHANGED);
         struct collective call = {
             .kind = COLLECTIVE_ALL_REDUCE,
@@ -230,7 +232,9 @@ static shoal_status give_up_changed(struct fsdp_context *context, uint8_t *has_c
             .reduce = SHOAL_MAX,
             .single = {.send = has_changed, .recv = has_changed, .count = context->n_units},
             .purpose = &purpose};
-        TRY(collectives_run(context->mesh.gather, &call));
+        TRY(fsdp_common_meet(context, &purpose));
+        purpose = context->common ? fsdp_common_purpose(context, purpose) : purpose;
+        TRY(collectives_run(lane, &call));
     }
     for (size_t i = 0; i < context->n_units; i++) {
         TRY(has_changed[i] ? fsdp_unit_give_up(context->units[i]) : SHOAL_OK);
@@ -262,7 +266,7 @@ static shoal_status refresh(struct fsdp_root *root)
     mem_free(has_changed);
     return status == SHOAL_OK
                ? SHOAL_OK
-               : error_prefix(fsdp_tell(&context->mesh, status), "looking for parameters that have changed");
+               : error_prefix(fsdp_tell_all(context, status), "looking for parameters that have changed");
 }
 
 /*

@@ -2,6 +2,8 @@
 /* When a capture of a root begins and ends, and what it exchanges meanwhile. captured.c has the ops. */
 #include "parallel/fsdp/module/capture.h"
 
+#include <string.h>
+
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -9,8 +11,10 @@
 #include "base/try.h"
 #include "comm/group/calls.h"
 #include "op/dependence.h"
+#include "parallel/fsdp/engine/step/same_units.h"
 #include "parallel/fsdp/module/captured.h"
 #include "parallel/fsdp/module/lifetime.h"
+#include "parallel/fsdp/module/partial.h"
 #include "parallel/fsdp/module/root.h"
 #include "parallel/fsdp/module/tree.h"
 #include "parallel/fsdp/module/watch.h"
@@ -25,6 +29,7 @@ static void free_unit(struct fsdp_captured *unit)
     for (size_t i = 0; unit->params && i < unit->wrapper->n_tensors; i++) {
         shoal_tensor_unref(unit->params[i].padded);
         shoal_tensor_unref(unit->params[i].aside);
+        shoal_tensor_unref(unit->params[i].kept);
     }
     mem_free(unit->params);
     mem_free(unit->has_run);
@@ -112,6 +117,7 @@ static void end_capture(void *context)
     struct fsdp_root *root = capture->root;
     for (size_t i = 0; i < capture->n_units; i++) {
         put_back_places(&capture->units[i]);
+        capture->units[i].wrapper->unit->grads.is_owed = capture->units[i].was_owed;
         capture->units[i].wrapper->captured = NULL;
     }
     exchange_state(capture);
@@ -128,6 +134,7 @@ static shoal_status make_unit(struct fsdp_capture *capture, struct fsdp_wrapper 
                                    .wrapper = wrapper,
                                    .tracer = capture->tracer,
                                    .shows_full = wrapper->shows_full,
+                                   .was_owed = wrapper->unit->grads.is_owed,
                                    .has_run = mem_alloc_zeroed(wrapper->n_modules, sizeof unit->has_run[0]),
                                    .params = mem_alloc_zeroed(wrapper->n_tensors, sizeof unit->params[0])};
     return unit->has_run && unit->params ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
@@ -151,15 +158,29 @@ static uint64_t state_of(const void *owner)
     const struct fsdp_root *root = owner;
     uint64_t state = root->n_wrappers;
     for (size_t i = 0; i < root->n_wrappers; i++) {
-        uint64_t word = fsdp_captured_state(root->wrappers[i]->unit);
+        uint64_t word = fsdp_captured_state(root->wrappers[i]);
         state = hash_bytes(state, &word, sizeof word);
     }
     return state;
 }
 
+/* Settings decide which groups the step uses. A rank that uses another one would be waited for there, so settings are
+   compared before plans are. */
+static shoal_status agree(const void *owner)
+{
+    const struct fsdp_root *root = owner;
+    const struct fsdp_mesh *mesh = &root->wrappers[0]->mesh;
+    shoal_group *const lanes[] = {mesh->gather, mesh->reduce, mesh->replicate, mesh->calls,
+                                  root->context->common};
+    TRY(world_call_meet(lanes, sizeof lanes / sizeof lanes[0]));
+    shoal_status status = fsdp_agree_on_settings(root->context);
+    world_call_part(status == SHOAL_OK);
+    return status;
+}
+
 static shoal_status depend(struct fsdp_root *root, struct op_tracer *tracer)
 {
-    static const struct op_dependence_kind kind = {.state = state_of};
+    static const struct op_dependence_kind kind = {.state = state_of, .agree = agree};
     if (!root->dependence) {
         TRY(op_dependence_create(&kind, root, &root->dependence));
     }
@@ -177,8 +198,12 @@ static shoal_status begin_capture(struct fsdp_root *root, struct op_tracer *trac
     if (!capture) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    shoal_status status = SHOAL_OK;
     *capture = (struct fsdp_capture){.tracer = tracer, .root = root, .n_references = 1};
-    shoal_status status = fill(capture, root);
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        status = status == SHOAL_OK ? fsdp_wrapper_take_partial(root->wrappers[i]) : status;
+    }
+    status = status == SHOAL_OK ? fill(capture, root) : status;
     if (status != SHOAL_OK) {
         free_capture(capture);
         return status;
@@ -202,12 +227,39 @@ static shoal_status check_trees(const struct fsdp_root *root)
     return SHOAL_OK;
 }
 
+/* The lanes of the units of a module and of the modules inside it. */
+struct lanes {
+    shoal_group **lanes; /* entries may be NULL */
+    size_t n;
+    size_t capacity;
+};
+
+static shoal_status add_lanes(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct lanes *lanes = context;
+    const struct fsdp_wrapper *wrapper = fsdp_wrapper_of(entry->module);
+    (void)next;
+    if (!wrapper) {
+        return SHOAL_OK;
+    }
+    const struct fsdp_mesh *mesh = &wrapper->mesh;
+    shoal_group *const more[] = {mesh->gather, mesh->reduce, mesh->replicate, mesh->calls};
+    const size_t n_more = sizeof more / sizeof more[0];
+    TRY(mem_grow((void **)&lanes->lanes, &lanes->capacity, lanes->n + n_more, sizeof lanes->lanes[0]));
+    memcpy(&lanes->lanes[lanes->n], more, sizeof more);
+    lanes->n += n_more;
+    return SHOAL_OK;
+}
+
 /* Preparing waits for the other ranks. If one of them gives up the step, this fails instead. */
 static shoal_status meet_and_prepare(struct fsdp_wrapper *wrapper)
 {
-    const struct fsdp_mesh *mesh = &wrapper->mesh;
-    shoal_group *const lanes[] = {mesh->gather, mesh->reduce, mesh->replicate, mesh->calls};
-    shoal_status status = wrapper->root ? SHOAL_OK : world_call_meet(lanes, sizeof lanes / sizeof lanes[0]);
+    struct lanes lanes = {.lanes = NULL};
+    shoal_status status = SHOAL_OK;
+    if (!wrapper->root) {
+        status = shoal_module_walk(wrapper->modules[0], SHOAL_WALK_MODULES, add_lanes, &lanes);
+        status = status == SHOAL_OK ? world_call_meet(lanes.lanes, lanes.n) : status;
+    }
     if (status == SHOAL_OK) {
         status = fsdp_wrapper_prepare(wrapper);
     }
@@ -215,6 +267,7 @@ static shoal_status meet_and_prepare(struct fsdp_wrapper *wrapper)
         status = check_trees(wrapper->root);
     }
     world_call_part(status == SHOAL_OK);
+    mem_free(lanes.lanes);
     return status;
 }
 
@@ -295,8 +348,9 @@ shoal_status fsdp_captured_reach(struct fsdp_captured *unit, shoal_tensor *gradi
 void fsdp_capture_refresh(const struct fsdp_capture *capture)
 {
     for (size_t i = 0; i < capture->n_units; i++) {
-        if (capture->units[i].is_gathered && fsdp_captured_has_changed(&capture->units[i])) {
-            fsdp_captured_give_up(&capture->units[i]);
+        struct fsdp_captured *unit = &capture->units[i];
+        if ((unit->is_gathered || unit->is_kept) && fsdp_captured_has_changed(unit)) {
+            fsdp_captured_give_up(unit);
         }
     }
 }

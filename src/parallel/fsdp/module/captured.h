@@ -28,8 +28,12 @@
 struct fsdp_captured_param {
     shoal_tensor *padded; /* over the shard and its padding, one reference; NULL if the shard is gathered */
     shoal_tensor *aside;  /* gradients of earlier backward passes, while more arrive; one reference */
-    uint64_t version;     /* the version of the shard when it was gathered last */
-    bool was_gathered;    /* in this capture */
+    shoal_tensor
+        *kept; /* what this rank keeps between passes (SHOAL_RESHARD_PARTLY); one reference, or NULL */
+    struct fsdp_landed
+        *landed;       /* hooks on the shard, once its gradient has landed (landed.h); NULL if none are run */
+    uint64_t version;  /* the version of the shard when it was gathered last */
+    bool was_gathered; /* in this capture */
 };
 
 struct fsdp_captured {
@@ -37,10 +41,13 @@ struct fsdp_captured {
     struct fsdp_wrapper *wrapper;
     struct op_tracer *tracer;
     bool is_gathered; /* the whole parameters hold something */
+    bool is_kept;     /* they do not, but neighbours keep a copy among them */
     /* The wrapper's fields of the same name before the capture: */
     bool shows_full;
     bool *has_run;
     size_t n_run;
+    bool was_owed;       /* the same for grads.is_owed of the unit, */
+    struct owing *owing; /* and what that is after each run; NULL if it stays as it is. The graph owns this */
     shoal_tensor *const *after; /* the next gather comes after these */
     size_t n_after;
     shoal_tensor *gradient; /* with which its backward pass began; borrowed while the hook runs */
@@ -66,7 +73,7 @@ extern const struct fsdp_backend fsdp_capture_backend;
 /* SHOAL_ERR_UNSUPPORTED or SHOAL_ERR_STATE, with the name of a setting, if that has no meaning in a graph. */
 shoal_status fsdp_captured_check(const struct fsdp_captured *unit);
 /* A hash of the settings and gradients of the unit on which a captured step depends. */
-uint64_t fsdp_captured_state(const struct fsdp_unit *unit);
+uint64_t fsdp_captured_state(const struct fsdp_wrapper *wrapper);
 
 /* Whether a shard was written since it was gathered. */
 bool fsdp_captured_has_changed(const struct fsdp_captured *unit);

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/try.h"
+#include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/reduce/grads.h"
 #include "parallel/fsdp/engine/state/handle.h"
@@ -256,7 +257,8 @@ static shoal_status walk_gradients(void *owner, bool is_written, clip_visitor vi
     const struct fsdp_root *root = fsdp->owner;
     for (size_t i = 0; i < root->n_wrappers; i++) {
         const struct fsdp_wrapper *wrapper = root->wrappers[i];
-        for (size_t k = 0; k < wrapper->n_tensors; k++) {
+        bool is_visited = is_written || fsdp_unit_counts(wrapper->unit);
+        for (size_t k = 0; k < wrapper->n_tensors && is_visited; k++) {
             TRY(visit_gradient(wrapper->unit->params[k].name, wrapper->tensors[k].sharded, is_written, visit,
                                context));
         }
@@ -269,11 +271,13 @@ static shoal_status drop_gradient(shoal_tensor *tensor)
     return shoal_grad(tensor) ? shoal_set_grad(tensor, NULL) : SHOAL_OK;
 }
 
-/* Drops gradients of whole parameters, which backward passes leave that do not reduce, or fail. */
+/* Drops gradients of whole parameters, which backward passes leave that do not reduce, or fail, and those that compiled
+   steps have reduced over the shards only. */
 static shoal_status drop_full_gradients(const struct fsdp_wrapper *wrapper)
 {
     for (size_t k = 0; k < wrapper->n_tensors; k++) {
         TRY(drop_gradient(wrapper->tensors[k].full));
+        TRY(wrapper->tensors[k].partial ? drop_gradient(wrapper->tensors[k].partial) : SHOAL_OK);
     }
     return SHOAL_OK;
 }
@@ -297,16 +301,6 @@ static shoal_status zero_grad(shoal_fsdp *fsdp)
     return SHOAL_OK;
 }
 
-/* Reports a lane that has failed, because every further step would fail on it. */
-static shoal_status check_lanes(const struct fsdp_mesh *mesh)
-{
-    shoal_group *const lanes[] = {mesh->gather, mesh->reduce, mesh->replicate};
-    for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
-        TRY(lanes[i] ? shoal_group_error(lanes[i]) : SHOAL_OK);
-    }
-    return SHOAL_OK;
-}
-
 static shoal_status reset(shoal_fsdp *fsdp)
 {
     struct fsdp_root *root = fsdp->owner;
@@ -319,7 +313,7 @@ static shoal_status reset(shoal_fsdp *fsdp)
     }
     root->calls.is_end_awaited = false;
     TRY(fsdp_reset(root->context));
-    return check_lanes(&root->context->mesh);
+    return fsdp_check_lanes(root->context); /* every further step would fail on a lane that has failed */
 }
 
 static shoal_status end_call(shoal_fsdp *fsdp, const char *call, shoal_status status)

@@ -45,6 +45,7 @@ void fsdp_tensors_free(struct fsdp_tensors *tensors)
     shoal_tensor_unref(tensors->original);
     shoal_tensor_unref(tensors->sharded);
     shoal_tensor_unref(tensors->full);
+    shoal_tensor_unref(tensors->partial);
     shoal_tensor_unref(tensors->shard_grad);
 }
 
@@ -88,6 +89,9 @@ static void free_memory(struct fsdp_wrapper *wrapper)
     if (!wrapper->is_closed) {
         owned_list_remove(world_owned(wrapper->mesh.world), &wrapper->owned);
         fsdp_mesh_let_go(&wrapper->mesh);
+        if (wrapper->all_ranks) {
+            group_let_go(wrapper->all_ranks);
+        }
     }
     remove_hooks(wrapper);
     for (size_t i = 0; i < wrapper->n_tensors; i++) {

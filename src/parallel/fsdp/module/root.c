@@ -9,7 +9,8 @@
 #include "base/try.h"
 #include "comm/group/owned.h"
 #include "op/dependence.h"
-#include "parallel/fsdp/engine/agree/compare.h"
+#include "parallel/fsdp/engine/agree/common.h"
+#include "parallel/fsdp/engine/agree/meshes.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/handle.h"
 #include "parallel/fsdp/engine/state/lanes.h"
@@ -35,6 +36,8 @@ static void undo_root(struct fsdp_root *root)
         wrapper->is_root = false;
         wrapper->is_named = false;
         wrapper->unit->context = NULL;
+        wrapper->unit->domain = NULL;
+        wrapper->unit->mesh = &wrapper->mesh;
         wrapper->unit->is_prepared = false;
         for (size_t k = 0; k < wrapper->n_tensors; k++) {
             shoal_tensor_unref(wrapper->tensors[k].full);
@@ -96,11 +99,6 @@ static shoal_status find_wrapper(void *context, const shoal_module_entry *entry,
     return wrapper ? add_wrapper(context, wrapper) : SHOAL_OK;
 }
 
-static bool is_same_mesh(const struct fsdp_mesh *a, const struct fsdp_mesh *b)
-{
-    return a->gather == b->gather && a->replicate == b->replicate && a->n_shards == b->n_shards;
-}
-
 /* Refuses a parameter that two units share: it would be trained twice. */
 static shoal_status check_tied(const struct fsdp_root *root, const struct fsdp_wrapper *wrapper)
 {
@@ -141,7 +139,7 @@ static shoal_status check_all_values(const struct fsdp_root *root)
         status = check_values(root->wrappers[i]);
     }
     bool is_mine = status != SHOAL_OK;
-    status = fsdp_mesh_confirm(&root->context->mesh, status);
+    status = fsdp_context_confirm(root->context, status);
     return is_mine || status != SHOAL_ERR_STATE
                ? status
                : error_set(status,
@@ -170,15 +168,13 @@ static shoal_status make_full(struct fsdp_tensors *tensors, const struct fsdp_pa
 static shoal_status prepare_wrapper(struct fsdp_root *root, struct fsdp_wrapper *wrapper)
 {
     TRY(check_tied(root, wrapper));
-    if (!is_same_mesh(&wrapper->mesh, &root->wrappers[0]->mesh)) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "%s is sharded over other ranks than the root",
-                         fsdp_wrapper_name(wrapper));
-    }
     wrapper->unit->config.reshard = wrapper->unit->config.wanted_reshard;
     if (wrapper->unit->config.wanted_reshard == SHOAL_RESHARD_DEFAULT && wrapper->is_root) {
         wrapper->unit->config.reshard = SHOAL_RESHARD_NEVER;
     }
-    return fsdp_context_adopt(root->context, wrapper->unit);
+    struct fsdp_domain *domain;
+    TRY(fsdp_context_need_domain(root->context, &wrapper->mesh, wrapper->number, &domain));
+    return fsdp_context_adopt(root->context, domain, wrapper->unit);
 }
 
 static shoal_status finish_wrapper(struct fsdp_wrapper *wrapper)
@@ -209,7 +205,9 @@ static shoal_status create_context(struct fsdp_root *root)
         int n = root->wrappers[i]->max_reduces;
         options.max_reduces = n > options.max_reduces ? n : options.max_reduces;
     }
-    return fsdp_context_create(&first->mesh, &options, first->number, &root->context);
+    TRY(fsdp_context_create(&first->mesh, &options, first->number, &root->context));
+    root->context->all_ranks = first->all_ranks;
+    return SHOAL_OK;
 }
 
 static shoal_status fill_root(struct fsdp_root *root, struct fsdp_wrapper *wrapper)
@@ -227,7 +225,8 @@ static shoal_status fill_root(struct fsdp_root *root, struct fsdp_wrapper *wrapp
         root->wrappers[i]->root = root;
     }
     struct purpose purpose = fsdp_context_purpose(root->context, PURPOSE_FSDP_AGREE);
-    TRY(fsdp_compare(&root->context->mesh, &purpose));
+    TRY(fsdp_agree_on_meshes(root->context));
+    TRY(fsdp_compare_all(root->context, &purpose));
     TRY(check_all_values(root));
     TRY(fsdp_prepare(root->context));
     for (size_t i = 0; i < root->n_wrappers; i++) {

@@ -253,6 +253,10 @@ static shoal_status fill_wrapper(struct fsdp_wrapper *wrapper, shoal_module *con
     wrapper->casts_inputs = !options->keeps_inputs;
     wrapper->forward_prefetch = options->forward_prefetch;
     wrapper->max_reduces = options->max_reduces;
+    wrapper->all_ranks = options->all_ranks;
+    if (wrapper->all_ranks) {
+        group_hold(wrapper->all_ranks);
+    }
     for (size_t i = 0; i < wrapper->n_modules; i++) {
         TRY(shoal_module_walk(wrapper->modules[i],
                               SHOAL_WALK_PARAMETERS | SHOAL_WALK_MODULES | SHOAL_WALK_DUPLICATES, visit,
@@ -338,6 +342,9 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
                                   .max_reduces = options->max_reduces,
                                   .sharded = options->sharded};
     TRY(fsdp_check_options(&mesh, &checked));
+    if (options->all_ranks && shoal_group_world(options->all_ranks) != mesh.world) {
+        return error_set(SHOAL_ERR_INVALID, "all_ranks is a group of another world than the mesh");
+    }
     struct fsdp_wrapper *wrapper = mem_alloc_zeroed(1, sizeof *wrapper);
     if (!wrapper) {
         return SHOAL_ERR_NO_MEMORY;

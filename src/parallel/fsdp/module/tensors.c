@@ -167,7 +167,7 @@ shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper)
 void fsdp_cast_all(shoal_tensor **tensors, size_t n_tensors, shoal_dtype dtype)
 {
     for (size_t i = 0; dtype != 0 && i < n_tensors; i++) {
-        if (tensors[i] && shoal_dtype_is_floating(tensors[i]->dtype)) {
+        if (tensors[i] && dtype_is_real(tensors[i]->dtype)) {
             tensors[i] = shoal_to_dtype(tensors[i], dtype);
         }
     }

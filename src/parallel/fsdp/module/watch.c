@@ -18,6 +18,7 @@
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/state/pool.h"
 #include "parallel/fsdp/engine/state/unit.h"
+#include "parallel/fsdp/module/partial.h"
 #include "parallel/fsdp/module/root.h"
 #include "parallel/fsdp/module/tensors.h"
 #include "parallel/fsdp/module/wrapper.h"
@@ -59,15 +60,15 @@ static shoal_status check_frozen(const struct fsdp_unit *unit, const struct fsdp
     }
     bool is_in_buffer = unit->config.sharded == SHOAL_SHARDED_STATE && unit->grads.has_accumulated &&
                         param->is_reduced && param->has_whole;
-    bool is_pending = is_in_buffer || (unit->grads.has_partial && param->is_partial);
+    bool is_partial = (unit->grads.has_partial && param->is_partial) || leaf_gradient(tensors->partial);
+    bool is_pending = is_in_buffer || is_partial;
     if (!leaf_gradient(tensors->full) && !is_pending) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_STATE,
                      "parameter %s was frozen while a gradient of it waits to be reduced: reduce first "
                      "(%s, shoal_fsdp_synchronize), or give it up (shoal_fsdp_zero_grad)",
-                     param->name,
-                     unit->grads.has_partial ? "shoal_fsdp_set_all_reduce" : "shoal_fsdp_set_sync");
+                     param->name, is_partial ? "shoal_fsdp_set_all_reduce" : "shoal_fsdp_set_sync");
 }
 
 /* The other ranks are told: their parameter may not be frozen. */
@@ -222,7 +223,7 @@ static bool is_kept(const struct fsdp_unit *unit, const struct fsdp_param *param
 
 static void move_blocks(const struct fsdp_unit *unit, const struct fsdp_block *from, const size_t *offsets)
 {
-    size_t n_shards = (size_t)unit->context->mesh.n_shards;
+    size_t n_shards = (size_t)unit->mesh->n_shards;
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
         if (param->is_reduced && offsets[i] != SIZE_MAX) {
@@ -397,6 +398,7 @@ static shoal_status collect(struct fsdp_unit *unit)
 {
     struct fsdp_wrapper *wrapper = unit->owner;
     bool has_any;
+    TRY(fsdp_wrapper_give_partial(wrapper));
     TRY(choose_reduced(unit, wrapper, &has_any));
     if (!has_any) {
         return SHOAL_OK;
@@ -552,6 +554,11 @@ static shoal_status prepare(struct fsdp_unit *unit)
     return fsdp_wrapper_prepare(unit->owner);
 }
 
+static shoal_status give_partial(struct fsdp_unit *unit)
+{
+    return fsdp_wrapper_give_partial(unit->owner);
+}
+
 static shoal_status held(struct fsdp_unit *unit)
 {
     return unit->state == FSDP_UNSHARDED ? fsdp_wrapper_show_full(unit->owner) : SHOAL_OK;
@@ -594,6 +601,7 @@ const struct fsdp_watch fsdp_module_watch = {.gathering = before_gather,
                                              .writing = writing,
                                              .written = written,
                                              .get_pending = get_pending,
+                                             .give_partial = give_partial,
                                              .has_kept = has_kept,
                                              .has_cast = has_cast,
                                              .lend = lend,

@@ -41,7 +41,9 @@ struct fsdp_seat {
 struct fsdp_tensors {
     shoal_tensor *original; /* NULL once it was dropped, because ties were checked, or nobody else held it */
     shoal_tensor *sharded;
-    shoal_tensor *full;       /* made at the first forward pass */
+    shoal_tensor *full; /* made at the first forward pass */
+    shoal_tensor
+        *partial; /* its gradient was reduced over the shards only (partial.h); NULL until that happens */
     shoal_tensor *shard_grad; /* over the gradient of the shard; made when the first one lands */
     /* The storage of the full tensor's gradient, while that lies in the unit's buffer; NULL if it does not. */
     const struct storage *lent;
@@ -103,6 +105,7 @@ struct fsdp_wrapper {
     bool casts_inputs;
     int forward_prefetch;
     int max_reduces;
+    shoal_group *all_ranks; /* of the options; it is held */
     bool shows_full;        /* the full tensors are in the places */
     bool is_named;          /* the unit is named by its path from the root */
     struct fsdp_root *root; /* NULL before the first forward pass */

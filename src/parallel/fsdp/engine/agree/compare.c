@@ -2,9 +2,7 @@
 /* Compares calls that are made by hand, and makes all lanes fail when ranks differ on one. */
 #include "parallel/fsdp/engine/agree/compare.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/try.h"
@@ -12,7 +10,6 @@
 #include "comm/lane/handles.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/lanes.h"
-#include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/agree/purpose.h"
 #include "parallel/fsdp/engine/state/unit.h"
 
@@ -31,29 +28,75 @@ static bool has_failed(shoal_group *lane)
     return lane && group_failure(lane) != SHOAL_OK;
 }
 
-shoal_status fsdp_tell_lanes(const struct fsdp_mesh *mesh, shoal_status status)
+static void tell_lanes(const struct fsdp_mesh *mesh, shoal_status status, const char *text)
 {
-    char text[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     tell_lane(mesh->gather, status, text);
     tell_lane(mesh->reduce, status, text);
     tell_lane(mesh->replicate, status, text);
     tell_lane(mesh->calls, status, text);
-    return error_set(status, "%s", text);
+}
+
+static bool has_failed_lane(const struct fsdp_mesh *mesh)
+{
+    return has_failed(mesh->gather) || has_failed(mesh->reduce) || has_failed(mesh->replicate) ||
+           has_failed(mesh->calls);
 }
 
 shoal_status fsdp_tell(const struct fsdp_mesh *mesh, shoal_status status)
 {
-    bool is_told = status == SHOAL_ERR_MISMATCH && (has_failed(mesh->gather) || has_failed(mesh->reduce) ||
-                                                    has_failed(mesh->replicate) || has_failed(mesh->calls));
-    return is_told ? fsdp_tell_lanes(mesh, status) : status;
+    char text[ERROR_TEXT_BYTES];
+    if (status != SHOAL_ERR_MISMATCH || !has_failed_lane(mesh)) {
+        return status;
+    }
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    tell_lanes(mesh, status, text);
+    return error_set(status, "%s", text);
+}
+
+shoal_status fsdp_tell_every_lane(const struct fsdp_context *context, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    tell_lane(context->common, status, text);
+    for (size_t i = 0; i < context->n_domains; i++) {
+        const struct fsdp_pools *pools = &context->domains[i]->pools;
+        tell_lanes(&context->domains[i]->mesh, status, text);
+        for (size_t k = 0; k < pools->n_kept; k++) {
+            tell_lane(pools->kept[k]->windows.group, status, text);
+        }
+    }
+    return error_set(status, "%s", text);
+}
+
+shoal_status fsdp_tell_all(const struct fsdp_context *context, shoal_status status)
+{
+    /* With several domains a lane may have failed of which not all ranks are members, for any reason. */
+    bool may_tell = status == SHOAL_ERR_MISMATCH || (context->common && status != SHOAL_OK);
+    bool has_any = has_failed(context->common);
+    for (size_t i = 0; i < context->n_domains && may_tell; i++) {
+        has_any = has_any || has_failed_lane(&context->domains[i]->mesh);
+    }
+    return may_tell && has_any ? fsdp_tell_every_lane(context, status) : status;
+}
+
+shoal_status fsdp_check_lanes(const struct fsdp_context *context)
+{
+    shoal_status status = context->common ? group_failure(context->common) : SHOAL_OK;
+    for (size_t i = 0; i < context->n_domains && status == SHOAL_OK; i++) {
+        const struct fsdp_mesh *mesh = &context->domains[i]->mesh;
+        shoal_group *const lanes[] = {mesh->gather, mesh->reduce, mesh->replicate};
+        for (size_t k = 0; k < sizeof lanes / sizeof lanes[0] && status == SHOAL_OK; k++) {
+            status = lanes[k] ? group_failure(lanes[k]) : SHOAL_OK;
+        }
+    }
+    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell_all(context, status);
 }
 
 shoal_status fsdp_tell_of(const struct fsdp_unit *unit, shoal_status status)
 {
     bool is_told = status == SHOAL_ERR_MISMATCH && unit->gather.neighbours &&
                    has_failed(unit->gather.neighbours->windows.group);
-    return is_told ? fsdp_tell_lanes(&unit->context->mesh, status) : fsdp_tell(&unit->context->mesh, status);
+    return is_told ? fsdp_tell_every_lane(unit->context, status) : fsdp_tell_all(unit->context, status);
 }
 
 /* Names the unit, because the failure may be found in a call on another unit. */
@@ -61,7 +104,7 @@ shoal_status fsdp_tell_reduction(const struct fsdp_unit *unit, shoal_status stat
 {
     return status == SHOAL_OK
                ? SHOAL_OK
-               : error_prefix(fsdp_tell(&unit->context->mesh, status), "%s: reducing gradients", unit->name);
+               : error_prefix(fsdp_tell_all(unit->context, status), "%s: reducing gradients", unit->name);
 }
 
 /* Comparing ---------------------------------------------------------------------------------------------- */
@@ -105,80 +148,4 @@ shoal_status fsdp_compare(const struct fsdp_mesh *mesh, const struct purpose *pu
 {
     shoal_status status = mesh->calls ? compare_replicated(mesh, purpose) : compare_shards(mesh, purpose);
     return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(mesh, status);
-}
-
-/* What ranks compare in a call on a parameter: dtype, shape, sharded dimension and name. Such calls may come before the
-   first forward pass, in which all parameters are compared. Longer names are cut. */
-enum {
-    NAME_WORDS = 16,
-    PLACE_DETAILS = 2 + 3 + SHOAL_MAX_DIMS + NAME_WORDS
-};
-
-static size_t say_param(const struct fsdp_param *param, shoal_dtype dtype, int64_t *details)
-{
-    size_t n = 2;
-    size_t length = strlen(param->name);
-    length = length < NAME_WORDS * sizeof(int64_t) ? length : NAME_WORDS * sizeof(int64_t);
-    details[n++] = (int64_t)dtype;
-    details[n++] = param->dim;
-    details[n++] = param->n_dims;
-    for (int i = 0; i < param->n_dims; i++) {
-        details[n++] = param->shape[i];
-    }
-    memset(&details[n], 0, NAME_WORDS * sizeof details[0]);
-    memcpy(&details[n], param->name, length);
-    n += (length + sizeof(int64_t) - 1) / sizeof(int64_t);
-    details[0] = DETAIL_SET;
-    details[1] = (int64_t)n - 2;
-    return n;
-}
-
-static shoal_status compare_param(const struct fsdp_mesh *mesh, struct purpose *call, shoal_dtype dtype,
-                                  const struct fsdp_param *param, int rank)
-{
-    int64_t details[PLACE_DETAILS + 2];
-    call->details = details;
-    call->n_details = say_param(param, dtype, details);
-    if (rank >= 0) {
-        details[call->n_details++] = DETAIL_NUMBER;
-        details[call->n_details++] = rank;
-    }
-    return fsdp_compare(mesh, call);
-}
-
-/* "weight [4,8] along 1": the name, and with more than one dimension the shape and the sharded dimension. */
-static void write_place(const struct fsdp_param *param, char *words)
-{
-    size_t at = (size_t)snprintf(words, PURPOSE_WORDS_BYTES, "%.96s", param->name);
-    for (int i = 0; param->n_dims > 1 && i < param->n_dims && at < PURPOSE_WORDS_BYTES; i++) {
-        at += (size_t)snprintf(words + at, PURPOSE_WORDS_BYTES - at, "%s%" PRId64, i == 0 ? " [" : ",",
-                               param->shape[i]);
-    }
-    if (param->n_dims > 1 && at < PURPOSE_WORDS_BYTES) {
-        (void)snprintf(words + at, PURPOSE_WORDS_BYTES - at, "] along %d", param->dim);
-    }
-}
-
-shoal_status fsdp_compare_param(const struct fsdp_mesh *mesh, const struct purpose *purpose,
-                                const struct fsdp_param *param, size_t index, int rank)
-{
-    char words[PURPOSE_WORDS_BYTES];
-    struct purpose call = *purpose;
-    write_place(param, words);
-    call.argument = (uint32_t)index + 1;
-    call.words = words;
-    return compare_param(mesh, &call, param->dtype, param, rank);
-}
-
-shoal_status fsdp_compare_array(const struct fsdp_mesh *mesh, const struct purpose *purpose,
-                                const struct fsdp_array *array, size_t index, int rank)
-{
-    char place[PURPOSE_WORDS_BYTES];
-    char words[PURPOSE_WORDS_BYTES];
-    struct purpose call = *purpose;
-    write_place(array->param, place);
-    (void)snprintf(words, sizeof words, "%.160s as %s", place, shoal_dtype_name(array->dtype));
-    call.argument = (uint32_t)index + 1;
-    call.words = words;
-    return compare_param(mesh, &call, array->dtype, array->param, rank);
 }

@@ -5,7 +5,6 @@
 #define PARALLEL_FSDP_ENGINE_AGREE_COMPARE_H
 
 #include "parallel/fsdp/engine/state/context.h"
-#include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/agree/purpose.h"
 
 /*
@@ -14,25 +13,22 @@
  */
 shoal_status fsdp_compare(const struct fsdp_mesh *mesh, const struct purpose *purpose);
 
-/* fsdp_compare for a call on the `index`-th parameter of what the purpose names. `rank`: its root or source, or -1. */
-shoal_status fsdp_compare_param(const struct fsdp_mesh *mesh, const struct purpose *purpose,
-                                const struct fsdp_param *param, size_t index, int rank);
-
-/* fsdp_compare for an array that is cut like the parameter; its dtype is compared, too. */
-shoal_status fsdp_compare_array(const struct fsdp_mesh *mesh, const struct purpose *purpose,
-                                const struct fsdp_array *array, size_t index, int rank);
-
 /* The part of fsdp_compare among replicas. Call only if mesh->replicate is not NULL. */
 shoal_status fsdp_compare_replicas(const struct fsdp_mesh *mesh, const struct purpose *purpose);
 
 /* Call with the status and error text of a call on a lane. If it says that ranks differ, the other lanes fail
    with that text, so that ranks which wait on them are told. Returns `status`; the text stays. */
 shoal_status fsdp_tell(const struct fsdp_mesh *mesh, shoal_status status);
-/* fsdp_tell after a gather, which may have been on a lane of neighbours. */
+/* fsdp_tell for all lanes of a context: of each domain, and the common one. With a common lane, they are told of any
+   reason for which a lane has failed. */
+shoal_status fsdp_tell_all(const struct fsdp_context *context, shoal_status status);
+/* fsdp_tell_all after a gather, which may have been on a lane of neighbours. */
 shoal_status fsdp_tell_of(const struct fsdp_unit *unit, shoal_status status);
-/* fsdp_tell after a reduction; puts the unit's name before the text. Does nothing for SHOAL_OK. */
+/* fsdp_tell_all after a reduction; puts the unit's name before the text. Does nothing for SHOAL_OK. */
 shoal_status fsdp_tell_reduction(const struct fsdp_unit *unit, shoal_status status);
 /* All lanes fail with `status` and the error text, which stays. Returns `status`. */
-shoal_status fsdp_tell_lanes(const struct fsdp_mesh *mesh, shoal_status status);
+shoal_status fsdp_tell_every_lane(const struct fsdp_context *context, shoal_status status);
+/* The failure of any lane, if this rank knows of one. If ranks were found to differ, all lanes are told. */
+shoal_status fsdp_check_lanes(const struct fsdp_context *context);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "comm/call/collectives.h"
 #include "comm/lane/handles.h"
+#include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/lanes.h"
@@ -21,7 +22,7 @@ static shoal_status fail_mark(const struct fsdp_context *context, shoal_status s
     if (status == SHOAL_OK) {
         return SHOAL_OK;
     }
-    status = error_prefix(fsdp_tell(&context->mesh, status), "%s", words);
+    status = error_prefix(fsdp_tell_all(context, status), "%s", words);
     return context->reductions.last
                ? error_prefix(status, "after reducing %s", context->reductions.last->name)
                : status;
@@ -33,7 +34,7 @@ static shoal_status end_mark(const struct fsdp_context *context, shoal_work **ma
     if (!*mark) {
         return SHOAL_OK;
     }
-    shoal_status status = shoal_work_wait(*mark, -1);
+    shoal_status status = fsdp_common_wait(context, *mark);
     shoal_work_free(*mark);
     *mark = NULL;
     return fail_mark(context, status, words);
@@ -41,14 +42,20 @@ static shoal_status end_mark(const struct fsdp_context *context, shoal_work **ma
 
 shoal_status fsdp_mark_forwards(struct fsdp_context *context)
 {
+    const struct fsdp_mesh *mesh = &context->domains[0]->mesh;
     /* If every rank keeps everything, there is only the lane of replicas. */
-    shoal_group *lane = context->mesh.gather ? context->mesh.gather : context->mesh.replicate;
+    shoal_group *lane = mesh->gather ? mesh->gather : mesh->replicate;
+    lane = context->common ? context->common : lane;
     if (context->marks.forwards || !lane) {
         return SHOAL_OK;
     }
     char words[PURPOSE_WORDS_BYTES];
     struct purpose purpose = fsdp_pass_purpose(context, PURPOSE_FSDP_FORWARDS, words);
-    purpose = context->mesh.gather ? purpose : fsdp_replica_purpose(&context->mesh, purpose);
+    if (context->common) {
+        purpose = fsdp_common_purpose(context, purpose);
+    } else if (!mesh->gather) {
+        purpose = fsdp_replica_purpose(mesh, purpose);
+    }
     return fail_mark(context, collectives_barrier_start(lane, &purpose, &context->marks.forwards),
                      "the start of the backward pass");
 }
@@ -60,10 +67,13 @@ shoal_status fsdp_end_mark(struct fsdp_context *context)
 
 shoal_status fsdp_mark_backward(struct fsdp_context *context)
 {
-    const struct fsdp_mesh *mesh = &context->mesh;
+    const struct fsdp_mesh *mesh = &context->domains[0]->mesh;
     char words[PURPOSE_WORDS_BYTES];
     struct purpose purpose = fsdp_pass_purpose(context, PURPOSE_FSDP_BACKWARD, words);
     shoal_status status = SHOAL_OK;
+    if (context->common) {
+        return fail_mark(context, fsdp_common_meet(context, &purpose), "the end of the backward pass");
+    }
     if (mesh->reduce) {
         status = collectives_barrier(mesh->reduce, &purpose);
         context->marks.n_backwards++;
@@ -85,28 +95,41 @@ static shoal_status leave_mark(shoal_group *lane, const struct purpose *purpose)
     return SHOAL_OK;
 }
 
+/* The domain of a context that has no common lane, and so one domain. */
+static const struct fsdp_domain *only_domain(const struct fsdp_context *context)
+{
+    return context->domains[0];
+}
+
 /* Issues such a mark on each lane on which units are gathered. */
 static shoal_status leave_marks(const struct fsdp_context *context, const struct purpose *purpose)
 {
-    shoal_status status = leave_mark(context->mesh.gather, purpose);
-    for (size_t i = 0; i < context->pools.n_kept && status == SHOAL_OK; i++) {
-        status = leave_mark(context->pools.kept[i]->windows.group, purpose);
+    const struct fsdp_domain *domain = only_domain(context);
+    shoal_status status = leave_mark(domain->mesh.gather, purpose);
+    for (size_t i = 0; i < domain->pools.n_kept && status == SHOAL_OK; i++) {
+        status = leave_mark(domain->pools.kept[i]->windows.group, purpose);
     }
-    return status == SHOAL_ERR_MISMATCH ? fsdp_tell_lanes(&context->mesh, status) : status;
+    return status == SHOAL_ERR_MISMATCH ? fsdp_tell_every_lane(context, status) : status;
 }
 
 uint64_t fsdp_count_gathers(const struct fsdp_context *context)
 {
-    uint64_t n = shoal_group_sequence(context->mesh.gather);
-    for (size_t i = 0; i < context->pools.n_kept; i++) {
-        n += shoal_group_sequence(context->pools.kept[i]->windows.group);
+    const struct fsdp_domain *domain = only_domain(context);
+    if (context->common) {
+        return 0; /* nobody asks */
+    }
+    uint64_t n = shoal_group_sequence(domain->mesh.gather);
+    for (size_t i = 0; i < domain->pools.n_kept; i++) {
+        n += shoal_group_sequence(domain->pools.kept[i]->windows.group);
     }
     return n;
 }
 
 shoal_status fsdp_mark_gathers(struct fsdp_context *context)
 {
-    if (!context->mesh.gather) {
+    const struct fsdp_domain *domain = only_domain(context);
+    shoal_group *lane = context->common ? context->common : domain->mesh.gather;
+    if (!lane) {
         return SHOAL_OK;
     }
     /* The purpose says whether this pass is the last, because that may have changed since its start was marked. */
@@ -114,11 +137,12 @@ shoal_status fsdp_mark_gathers(struct fsdp_context *context)
     struct purpose purpose = context->backward.is_not_last
                                  ? fsdp_pass_purpose(context, PURPOSE_FSDP_GATHERS, words)
                                  : fsdp_context_purpose(context, PURPOSE_FSDP_GATHERS);
+    purpose = context->common ? fsdp_common_purpose(context, purpose) : purpose;
     shoal_work_free(context->marks.gathers);
     context->marks.gathers = NULL;
-    shoal_status status = collectives_barrier_start(context->mesh.gather, &purpose, &context->marks.gathers);
-    for (size_t i = 0; i < context->pools.n_kept && status == SHOAL_OK; i++) {
-        status = leave_mark(context->pools.kept[i]->windows.group, &purpose);
+    shoal_status status = collectives_barrier_start(lane, &purpose, &context->marks.gathers);
+    for (size_t i = 0; i < domain->pools.n_kept && status == SHOAL_OK && !context->common; i++) {
+        status = leave_mark(domain->pools.kept[i]->windows.group, &purpose);
     }
     return fail_mark(context, status, "the end of the gathers");
 }
@@ -130,31 +154,46 @@ shoal_status fsdp_end_gathers_mark(struct fsdp_context *context)
 
 shoal_status fsdp_mark_buffer(const struct fsdp_unit *unit, const struct purpose *purpose)
 {
-    return unit->context->mesh.gather ? leave_marks(unit->context, purpose) : SHOAL_OK;
+    if (unit->context->common) {
+        const struct purpose mark = fsdp_reduction_mark(unit, PURPOSE_FSDP_BUFFER);
+        return unit->domain->pools.buffers.group ? fsdp_common_meet(unit->context, &mark) : SHOAL_OK;
+    }
+    return unit->mesh->gather ? leave_marks(unit->context, purpose) : SHOAL_OK;
 }
 
 shoal_status fsdp_mark_wait(const struct fsdp_unit *unit, uint64_t n_gathers)
 {
     const struct fsdp_context *context = unit->context;
-    if (!context->mesh.gather || fsdp_count_gathers(context) != n_gathers) {
+    if (context->common || !unit->mesh->gather || fsdp_count_gathers(context) != n_gathers) {
         return SHOAL_OK;
     }
     struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_WAIT);
     return leave_marks(context, &purpose);
 }
 
-shoal_status fsdp_mark_neighbours(const struct fsdp_unit *unit)
+shoal_status fsdp_mark_gather(const struct fsdp_unit *unit)
 {
-    struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_NEIGHBOURS);
-    return leave_mark(unit->context->mesh.gather, &purpose);
+    bool is_kept = unit->state == FSDP_KEPT;
+    struct purpose purpose = fsdp_unit_purpose(unit, is_kept ? PURPOSE_FSDP_NEIGHBOURS : PURPOSE_FSDP_GATHER);
+    if (unit->context->common) {
+        return unit->mesh->gather ? fsdp_common_mark(unit->context, &purpose) : SHOAL_OK;
+    }
+    return is_kept ? leave_mark(unit->mesh->gather, &purpose) : SHOAL_OK;
+}
+
+shoal_status fsdp_mark_reduction(const struct fsdp_unit *unit, enum purpose_id id)
+{
+    const struct purpose purpose = fsdp_reduction_mark(unit, id);
+    return fsdp_common_mark(unit->context, &purpose);
 }
 
 shoal_status fsdp_mark_unshard(struct fsdp_unit *unit)
 {
     const struct fsdp_context *context = unit->context;
+    shoal_group *lane = context->common ? context->common : unit->mesh->gather;
     bool is_there = unit->gather.is_pending || unit->state == FSDP_UNSHARDED;
     char words[PURPOSE_WORDS_BYTES];
-    if (!context->mesh.gather) {
+    if (!lane) {
         return SHOAL_OK;
     }
     fsdp_drop_unshard(unit);
@@ -163,8 +202,9 @@ shoal_status fsdp_mark_unshard(struct fsdp_unit *unit)
                    is_there ? ", which is gathered already" : "");
     purpose.words = words;
     purpose.argument = is_there;
-    shoal_status status = collectives_barrier_start(context->mesh.gather, &purpose, &unit->gather.by_hand);
-    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(&context->mesh, status);
+    purpose = context->common ? fsdp_common_purpose(context, purpose) : purpose;
+    shoal_status status = collectives_barrier_start(lane, &purpose, &unit->gather.by_hand);
+    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell_all(context, status);
 }
 
 shoal_status fsdp_end_unshard(struct fsdp_unit *unit)
@@ -172,9 +212,9 @@ shoal_status fsdp_end_unshard(struct fsdp_unit *unit)
     if (!unit->gather.by_hand) {
         return SHOAL_OK;
     }
-    shoal_status status = shoal_work_wait(unit->gather.by_hand, -1);
+    shoal_status status = fsdp_common_wait(unit->context, unit->gather.by_hand);
     fsdp_drop_unshard(unit);
-    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(&unit->context->mesh, status);
+    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell_all(unit->context, status);
 }
 
 void fsdp_drop_unshard(struct fsdp_unit *unit)
@@ -189,6 +229,7 @@ void fsdp_drop_mark(struct fsdp_context *context)
     shoal_work_free(context->marks.gathers);
     context->marks.forwards = NULL;
     context->marks.gathers = NULL;
+    fsdp_common_drop(context);
 }
 
 static void mark_failure(shoal_group *lane, const struct purpose *purpose)
@@ -198,6 +239,18 @@ static void mark_failure(shoal_group *lane, const struct purpose *purpose)
         work_forget(work);
         shoal_work_free(work);
     }
+}
+
+static void mark_failed_domain(const struct fsdp_domain *domain, struct purpose purpose)
+{
+    purpose.root = domain->root;
+    mark_failure(domain->mesh.gather, &purpose);
+    for (size_t i = 0; i < domain->pools.n_kept; i++) {
+        mark_failure(domain->pools.kept[i]->windows.group, &purpose);
+    }
+    mark_failure(domain->mesh.reduce, &purpose);
+    purpose = fsdp_replica_purpose(&domain->mesh, purpose);
+    mark_failure(domain->mesh.replicate, &purpose);
 }
 
 shoal_status fsdp_mark_failure(const struct fsdp_unit *unit, shoal_status status)
@@ -211,12 +264,10 @@ shoal_status fsdp_mark_failure(const struct fsdp_unit *unit, shoal_status status
                    text);
     struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_FAILED);
     purpose.words = words;
-    mark_failure(context->mesh.gather, &purpose);
-    for (size_t i = 0; i < context->pools.n_kept; i++) {
-        mark_failure(context->pools.kept[i]->windows.group, &purpose);
+    for (size_t i = 0; i < context->n_domains; i++) {
+        mark_failed_domain(context->domains[i], purpose);
     }
-    mark_failure(context->mesh.reduce, &purpose);
-    purpose = fsdp_replica_purpose(&context->mesh, purpose);
-    mark_failure(context->mesh.replicate, &purpose);
+    purpose = fsdp_common_purpose(context, purpose);
+    mark_failure(context->common, &purpose);
     return error_set(status, "%s", text);
 }

@@ -8,6 +8,9 @@
  * the lanes of reductions and replicas "the reductions are over", unless more backward passes of the step follow
  * (is_not_last). A gather or a reduction that only some ranks issue collides with one of them and is reported as a
  * mismatch; so is a backward pass that reduces on some ranks only.
+ *
+ * With several domains there are more lanes. All of these barriers are issued on the common lane then (common.h), and one
+ * before each gather and each reduction.
  */
 #ifndef PARALLEL_FSDP_ENGINE_AGREE_MARKS_H
 #define PARALLEL_FSDP_ENGINE_AGREE_MARKS_H
@@ -34,9 +37,12 @@ shoal_status fsdp_mark_buffer(const struct fsdp_unit *unit, const struct purpose
 /* Waits for the mark of fsdp_mark_gathers. */
 shoal_status fsdp_end_gathers_mark(struct fsdp_context *context);
 shoal_status fsdp_mark_wait(const struct fsdp_unit *unit, uint64_t n_gathers);
-/* A unit that stayed sharded over neighbours is gathered on their lane. This tells all ranks by a mark on the
-   lane of gathers. */
-shoal_status fsdp_mark_neighbours(const struct fsdp_unit *unit);
+/* Call before a unit is gathered. With several domains it leaves a mark on the common lane. Otherwise it leaves one if the
+   unit stayed sharded over neighbours, and is gathered on their lane: on the lane of gathers, to tell all ranks. */
+shoal_status fsdp_mark_gather(const struct fsdp_unit *unit);
+/* Call before a reduction of the unit begins, over shards or replicas: with several domains it leaves a mark on the common
+   lane. */
+shoal_status fsdp_mark_reduction(const struct fsdp_unit *unit, enum purpose_id id);
 /* Call before a unit is gathered by hand, even if it is gathered already: issues a mark on the lane of gathers that
    names the unit and says whether it is. Ranks that differ in this, or do not make the call, are told.
    fsdp_end_unshard waits for the mark; fsdp_unit_wait calls it. */

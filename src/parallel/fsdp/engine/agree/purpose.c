@@ -14,7 +14,7 @@
 struct purpose fsdp_unit_purpose(const struct fsdp_unit *unit, enum purpose_id id)
 {
     return (struct purpose){.id = id,
-                            .root = unit->context->root,
+                            .root = unit->domain->root,
                             .unit = (uint32_t)unit->number + 1,
                             .words = unit->name,
                             .label = label_of(unit->name),
@@ -26,7 +26,8 @@ struct purpose fsdp_context_purpose(const struct fsdp_context *context, enum pur
     /* The root of modules is the first unit, and named after its module. */
     bool is_module = context->n_units > 0 && context->units[0]->watch;
     const char *words = is_module ? context->units[0]->name : "the context";
-    return (struct purpose){.id = id, .root = context->root, .words = words, .label = label_of(words)};
+    return (struct purpose){
+        .id = id, .root = context->domains[0]->root, .words = words, .label = label_of(words)};
 }
 
 /* Settings of a unit that change what a reduction means, and that may change between steps. */
@@ -147,6 +148,13 @@ struct purpose fsdp_reduction_purpose(struct fsdp_unit *unit, enum purpose_id id
     return purpose;
 }
 
+struct purpose fsdp_reduction_mark(const struct fsdp_unit *unit, enum purpose_id id)
+{
+    struct purpose purpose = fsdp_unit_purpose(unit, id);
+    purpose.argument = newer_forwards(unit->context);
+    return purpose;
+}
+
 /* Each replica counts models on its own group of shards, and one of them may have more than the others. */
 struct purpose fsdp_replica_purpose(const struct fsdp_mesh *mesh, struct purpose purpose)
 {
@@ -165,6 +173,15 @@ static bool reduces(const struct fsdp_context *context, bool over_replicas)
         }
     }
     return false;
+}
+
+static bool has_replicas(const struct fsdp_context *context)
+{
+    bool has = false;
+    for (size_t i = 0; i < context->n_domains; i++) {
+        has = has || context->domains[i]->mesh.replicate;
+    }
+    return has;
 }
 
 /* What the backward pass does with gradients. It must be the same on all ranks. */
@@ -187,7 +204,7 @@ static uint32_t pass_of(const struct fsdp_context *context)
     if (!reduces(context, false)) {
         return pass | PASS_KEEPS;
     }
-    return context->mesh.replicate && !reduces(context, true) ? pass | PASS_KEEPS_OVER_REPLICAS : pass;
+    return has_replicas(context) && !reduces(context, true) ? pass | PASS_KEEPS_OVER_REPLICAS : pass;
 }
 
 struct purpose fsdp_pass_purpose(const struct fsdp_context *context, enum purpose_id id, char *words)

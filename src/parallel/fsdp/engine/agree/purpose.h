@@ -14,6 +14,10 @@ struct purpose fsdp_unit_purpose(const struct fsdp_unit *unit, enum purpose_id i
    of the reduction. Valid until the unit's next one. */
 struct purpose fsdp_reduction_purpose(struct fsdp_unit *unit, enum purpose_id id);
 
+/* The purpose of a mark that says that a reduction of the unit follows. Ranks of other domains compare it, too, and their
+   parameters and settings may differ. */
+struct purpose fsdp_reduction_mark(const struct fsdp_unit *unit, enum purpose_id id);
+
 /* The purpose of a call on a whole context, or on its parameters. */
 struct purpose fsdp_context_purpose(const struct fsdp_context *context, enum purpose_id id);
 

@@ -2,6 +2,7 @@
 /* Gathers where there is one shard: it is the whole parameter. Memory is needed only if parameters are cast. */
 #include "base/try.h"
 #include "kernel/kernel.h"
+#include "parallel/fsdp/engine/gather/encoded.h"
 #include "parallel/fsdp/engine/gather/full.h"
 #include "parallel/fsdp/engine/gather/way.h"
 #include "parallel/fsdp/engine/state/param.h"
@@ -17,7 +18,8 @@ static shoal_status finish(struct fsdp_unit *unit)
 {
     bool needs_memory = false;
     for (size_t i = 0; i < unit->n_params; i++) {
-        needs_memory = needs_memory || unit->params[i].compute != unit->params[i].dtype;
+        needs_memory =
+            needs_memory || unit->params[i].extension || unit->params[i].compute != unit->params[i].dtype;
     }
     if (!needs_memory) {
         return SHOAL_OK;
@@ -25,10 +27,16 @@ static shoal_status finish(struct fsdp_unit *unit)
     TRY(fsdp_full_allocate(unit));
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
-        kernel_cast(param->compute, unit->gather.full + param->window_offset, param->dtype, param->shard,
-                    param->count);
+        if (!param->extension) {
+            kernel_cast(param->compute, unit->gather.full + param->window_offset, param->dtype, param->shard,
+                        param->count);
+        }
     }
-    return SHOAL_OK;
+    shoal_status status = fsdp_encoded_alone(unit);
+    if (status != SHOAL_OK) {
+        fsdp_full_free(unit);
+    }
+    return status;
 }
 
 const struct fsdp_gather_way fsdp_gather_alone = {.name = "alone", .start = start, .finish = finish};

@@ -42,7 +42,11 @@ static shoal_status start(struct fsdp_unit *unit)
     struct fsdp_rows rows = fsdp_rows_of(unit);
     TRY(stage(unit, rows.n_rows * rows.bytes));
     char *mine = unit->gather.staged + rows.mine * rows.bytes;
-    fsdp_rows_pack(&rows, unit, mine);
+    shoal_status packed = fsdp_rows_pack(&rows, unit, mine);
+    if (packed != SHOAL_OK) {
+        drop(unit);
+        return fsdp_mark_failure(unit, packed);
+    }
     struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_GATHER);
     struct collective call = {.kind = COLLECTIVE_ALL_GATHER,
                               .dtype = SHOAL_U8,
@@ -60,9 +64,12 @@ static shoal_status finish(struct fsdp_unit *unit)
     struct fsdp_rows rows = fsdp_rows_of(unit);
     shoal_status status = fsdp_full_allocate(unit);
     if (status == SHOAL_OK) {
-        fsdp_rows_unpack(&rows, unit, unit->gather.staged);
+        status = fsdp_rows_unpack(&rows, unit, unit->gather.staged);
     }
     drop(unit);
+    if (status != SHOAL_OK) {
+        fsdp_full_free(unit);
+    }
     return status;
 }
 

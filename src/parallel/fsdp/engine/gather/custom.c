@@ -7,6 +7,7 @@
 #include "parallel/fsdp/engine/state/custom.h"
 #include "parallel/fsdp/engine/gather/full.h"
 #include "parallel/fsdp/engine/gather/way.h"
+#include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/engine/agree/purpose.h"
 #include "parallel/fsdp/engine/gather/rows.h"
@@ -33,7 +34,7 @@ static shoal_status call_object(struct fsdp_unit *unit)
     TRY(fsdp_custom_allocate(unit, custom->allocate, custom->context, unit->gather.staged_bytes,
                              &unit->gather.staged));
     char *mine = unit->gather.staged + rows.mine * rows.bytes;
-    fsdp_rows_pack(&rows, unit, mine);
+    TRY(fsdp_rows_pack(&rows, unit, mine));
     struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_GATHER);
     TRY(collectives_barrier_start(rows.group, &purpose, &unit->gather.compared));
     error_clear();
@@ -58,14 +59,18 @@ static shoal_status start(struct fsdp_unit *unit)
 static shoal_status finish(struct fsdp_unit *unit)
 {
     struct fsdp_rows rows = fsdp_rows_of(unit);
-    shoal_status status = fsdp_custom_end_comparison(&unit->gather.compared);
+    shoal_status status = fsdp_common_wait(unit->context, unit->gather.compared);
+    status = status == SHOAL_OK ? fsdp_custom_end_comparison(&unit->gather.compared) : status;
     if (status == SHOAL_OK) {
         status = fsdp_full_allocate(unit);
     }
     if (status == SHOAL_OK) {
-        fsdp_rows_unpack(&rows, unit, unit->gather.staged);
+        status = fsdp_rows_unpack(&rows, unit, unit->gather.staged);
     }
     drop(unit);
+    if (status != SHOAL_OK) {
+        fsdp_full_free(unit);
+    }
     return status;
 }
 

@@ -4,7 +4,10 @@
 
 #include "base/options.h"
 #include "comm/lane/handles.h"
+#include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/state/context.h"
+#include "parallel/fsdp/engine/state/extension.h"
+#include "parallel/fsdp/engine/gather/encoded.h"
 #include "parallel/fsdp/engine/gather/full.h"
 #include "parallel/fsdp/engine/gather/way.h"
 #include "parallel/fsdp/engine/state/param.h"
@@ -13,15 +16,14 @@
 
 static const struct fsdp_gather_way *choose(const struct fsdp_unit *unit)
 {
-    const struct fsdp_context *context = unit->context;
-    if (context->mesh.n_shards == 1) {
+    if (unit->mesh->n_shards == 1) {
         return &fsdp_gather_alone;
     }
     if (unit->hooks.all_gather.call) {
         return &fsdp_gather_custom;
     }
-    bool is_copied = option_choice(OPTION_FSDP_GATHER) == 1;
-    return is_copied || !group_has_windows(context->mesh.gather) ? &fsdp_gather_copy : &fsdp_gather_window;
+    bool is_copied = option_choice(OPTION_FSDP_GATHER) == 1 || fsdp_has_whole_extension(unit);
+    return is_copied || !group_has_windows(unit->mesh->gather) ? &fsdp_gather_copy : &fsdp_gather_window;
 }
 
 shoal_status fsdp_gather_start(struct fsdp_unit *unit)
@@ -34,7 +36,7 @@ shoal_status fsdp_gather_start(struct fsdp_unit *unit)
 
 static shoal_status wait_for_work(struct fsdp_unit *unit)
 {
-    shoal_status status = unit->gather.work ? shoal_work_wait(unit->gather.work, -1) : SHOAL_OK;
+    shoal_status status = unit->gather.work ? fsdp_common_wait(unit->context, unit->gather.work) : SHOAL_OK;
     shoal_work_free(unit->gather.work);
     unit->gather.work = NULL;
     return status;
@@ -55,7 +57,7 @@ shoal_status fsdp_gather_finish(struct fsdp_unit *unit)
     shoal_status status = wait_for_work(unit);
     if (status != SHOAL_OK) {
         drop(unit);
-        return status;
+        return fsdp_encoded_tell(unit, status);
     }
     unit->gather.way = NULL;
     return way->finish ? way->finish(unit) : SHOAL_OK;

@@ -4,9 +4,14 @@
 
 #include <string.h>
 
+#include "base/try.h"
 #include "kernel/kernel.h"
+#include "parallel/fsdp/engine/agree/marks.h"
+#include "parallel/fsdp/engine/gather/encoded.h"
 #include "parallel/fsdp/engine/state/context.h"
+#include "parallel/fsdp/engine/state/extension.h"
 #include "parallel/fsdp/engine/state/lanes.h"
+#include "parallel/fsdp/engine/state/memory.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/state/unit.h"
 #include "tensor/dtype.h"
@@ -21,27 +26,35 @@ static bool is_mixed(const struct fsdp_unit *unit)
             return true;
         }
     }
-    return false;
+    return unit->state != FSDP_KEPT && fsdp_has_extension(unit);
+}
+
+/* What is encoded in rows: the slices that neighbours kept are not. */
+static const struct fsdp_extension *extension_of(const struct fsdp_rows *rows, const struct fsdp_param *param)
+{
+    return rows->is_kept ? NULL : param->extension;
 }
 
 /* How many elements a parameter has in a row. */
 static size_t count_in_row(const struct fsdp_rows *rows, const struct fsdp_unit *unit,
                            const struct fsdp_param *param)
 {
-    return rows->is_kept ? (size_t)unit->context->mesh.n_shards * param->padded_count / rows->n_rows
+    return rows->is_kept ? (size_t)unit->mesh->n_shards * param->padded_count / rows->n_rows
                          : param->padded_count;
 }
 
 static size_t bytes_in_row(const struct fsdp_rows *rows, const struct fsdp_unit *unit,
                            const struct fsdp_param *param)
 {
-    size_t bytes = count_in_row(rows, unit, param) * dtype_bytes(param->compute);
+    const struct fsdp_extension *extension = extension_of(rows, param);
+    size_t bytes =
+        extension ? extension->bytes : count_in_row(rows, unit, param) * dtype_bytes(param->compute);
     return rows->is_mixed ? (bytes + BYTES_ALIGNMENT - 1) / BYTES_ALIGNMENT * BYTES_ALIGNMENT : bytes;
 }
 
 struct fsdp_rows fsdp_rows_of(const struct fsdp_unit *unit)
 {
-    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    const struct fsdp_mesh *mesh = unit->mesh;
     bool is_kept = unit->state == FSDP_KEPT;
     int n_rows = is_kept ? unit->config.reshard_ranks : mesh->n_shards;
     struct fsdp_rows rows = {.group = is_kept ? unit->gather.neighbours->windows.group : mesh->gather,
@@ -56,18 +69,21 @@ struct fsdp_rows fsdp_rows_of(const struct fsdp_unit *unit)
     return rows;
 }
 
-void fsdp_rows_pack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, char *row)
+shoal_status fsdp_rows_pack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, char *row)
 {
     memset(row, 0, rows->bytes);
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
         if (rows->is_kept) {
             kernel_cast(param->compute, row, param->compute, param->kept, param->kept_count);
+        } else if (param->extension) {
+            TRY(fsdp_encode(unit, param, row));
         } else {
             kernel_cast(param->compute, row, param->dtype, param->shard, param->padded_count);
         }
         row += bytes_in_row(rows, unit, param);
     }
+    return SHOAL_OK;
 }
 
 /* Copies shard `w`, without its padding, to its places in the whole: one for each index of the outer dimension. */
@@ -102,16 +118,39 @@ static void unpack_row(const struct fsdp_rows *rows, const struct fsdp_unit *uni
         char *full = unit->gather.full + param->window_offset;
         if (rows->is_kept) {
             unpack_kept(param, w, count_in_row(rows, unit, param), row, full);
-        } else {
+        } else if (!param->extension) {
             unpack_shard(param, w, row, full);
         }
         row += bytes_in_row(rows, unit, param);
     }
 }
 
-void fsdp_rows_unpack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, const char *gathered)
+/* Decodes parameters with extensions, of all rows. */
+static shoal_status decode(const struct fsdp_rows *rows, const struct fsdp_unit *unit, const char *gathered)
+{
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        const struct fsdp_extension *extension = extension_of(rows, param);
+        if (extension) {
+            /* What is put side by side for it. */
+            size_t joined = extension->given.is_by_rows ? 0 : rows->n_rows * extension->bytes;
+            fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, joined);
+            shoal_status status = fsdp_extension_decode_all(param, gathered, rows->bytes,
+                                                            unit->gather.full + param->window_offset);
+            fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER, joined);
+            TRY(status);
+        }
+        gathered += bytes_in_row(rows, unit, param);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_rows_unpack(const struct fsdp_rows *rows, const struct fsdp_unit *unit,
+                              const char *gathered)
 {
     for (size_t w = 0; w < rows->n_rows; w++) {
         unpack_row(rows, unit, w, gathered + w * rows->bytes);
     }
+    shoal_status status = rows->is_kept ? SHOAL_OK : decode(rows, unit, gathered);
+    return status == SHOAL_OK ? SHOAL_OK : fsdp_mark_failure(unit, status);
 }

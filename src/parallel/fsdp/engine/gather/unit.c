@@ -65,7 +65,7 @@ shoal_status fsdp_unit_unshard(struct fsdp_unit *unit)
     if (unit->state == FSDP_SHARDED) {
         unit->gather.n_asked = unit->context->n_asked;
     }
-    shoal_status status = unit->state == FSDP_KEPT ? fsdp_mark_neighbours(unit) : SHOAL_OK;
+    shoal_status status = fsdp_mark_gather(unit);
     if (status == SHOAL_OK) {
         status = fsdp_gather_start(unit);
     }

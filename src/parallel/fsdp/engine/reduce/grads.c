@@ -25,13 +25,13 @@
 
 static size_t region_bytes(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
-    size_t count = (size_t)unit->context->mesh.n_shards * param->padded_count;
+    size_t count = (size_t)unit->mesh->n_shards * param->padded_count;
     return fsdp_round_up(count * dtype_bytes(unit->grads.dtype));
 }
 
 bool fsdp_lands_in_place(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
-    return unit->context->mesh.n_shards == 1 && !unit->watch && param->dtype == unit->grads.dtype;
+    return unit->mesh->n_shards == 1 && !unit->watch && param->dtype == unit->grads.dtype;
 }
 
 /* The bytes of all gradients of the unit in a buffer. */
@@ -47,11 +47,15 @@ static size_t whole_bytes(const struct fsdp_unit *unit)
 /* How many bytes of buffers the pool may have: one for the unit that is being written, max_reduces for units that are
    being reduced over the shards, and with replicas one more. Gradients that land in place, and buffers that units own,
    come on top. */
-static size_t buffers_limit(const struct fsdp_context *context, size_t largest)
+static size_t buffers_limit(const struct fsdp_context *context, const struct fsdp_domain *domain,
+                            size_t largest)
 {
     size_t stays = 0;
     for (size_t i = 0; i < context->n_units; i++) {
         const struct fsdp_unit *unit = context->units[i];
+        if (unit->domain != domain) {
+            continue;
+        }
         size_t bytes = whole_bytes(unit);
         for (size_t k = 0; k < unit->n_params; k++) {
             const struct fsdp_param *param = &unit->params[k];
@@ -60,13 +64,13 @@ static size_t buffers_limit(const struct fsdp_context *context, size_t largest)
         stays += unit->config.sharded == SHOAL_SHARDED_STATE ? bytes : 0;
         largest = bytes > largest ? bytes : largest;
     }
-    int n_buffers = 1 + context->config.max_reduces + (context->mesh.replicate ? 1 : 0);
+    int n_buffers = 1 + context->config.max_reduces + (domain->mesh.replicate ? 1 : 0);
     return (size_t)n_buffers * largest + stays;
 }
 
 bool fsdp_is_direct(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
-    bool is_whole = unit->context->mesh.n_shards == 1;
+    bool is_whole = unit->mesh->n_shards == 1;
     return (param->outer == 1 || is_whole) && param->compute == unit->grads.dtype;
 }
 
@@ -95,23 +99,24 @@ static void lay_out_grads(struct fsdp_unit *unit)
 static shoal_status make_buffer(struct fsdp_unit *unit, size_t bytes, struct fsdp_block **block_out)
 {
     struct fsdp_context *context = unit->context;
+    struct fsdp_pool *pool = &unit->domain->pools.buffers;
     struct purpose purpose = {.id = PURPOSE_NONE}; /* without a group there is nobody to compare it with */
-    if (context->pools.buffers.group) {
+    if (pool->group) {
         purpose = fsdp_reduction_purpose(unit, PURPOSE_FSDP_BUFFER);
     }
-    if (context->pools.buffers.group == context->mesh.replicate) {
-        purpose = fsdp_replica_purpose(&context->mesh, purpose);
-    }
     TRY(fsdp_mark_buffer(unit, &purpose));
+    if (pool->group == unit->mesh->replicate) {
+        purpose = fsdp_replica_purpose(unit->mesh, purpose);
+    }
     shoal_status status =
-        fsdp_pool_make(&context->pools.buffers, bytes, buffers_limit(context, bytes), &purpose, block_out);
+        fsdp_pool_make(pool, bytes, buffers_limit(context, unit->domain, bytes), &purpose, block_out);
     /* If ranks were found to differ here, the other lanes must fail, too. */
-    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(&context->mesh, status);
+    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell_all(context, status);
 }
 
 static shoal_status take_shared(struct fsdp_unit *unit, size_t bytes, struct fsdp_block **block_out)
 {
-    *block_out = fsdp_pool_take(&unit->context->pools.buffers, bytes);
+    *block_out = fsdp_pool_take(&unit->domain->pools.buffers, bytes);
     return *block_out ? SHOAL_OK : make_buffer(unit, bytes, block_out);
 }
 
@@ -252,7 +257,7 @@ void *fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, 
 static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad,
                      bool is_added)
 {
-    if (is_added || param->count < (size_t)unit->context->mesh.n_shards * param->padded_count) {
+    if (is_added || param->count < (size_t)unit->mesh->n_shards * param->padded_count) {
         clear_place(unit, param);
     }
     if (param->is_unset) { /* all blocks will be written; only the padding after the last one is cleared */
@@ -260,7 +265,7 @@ static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dty
     }
     size_t to_bytes = dtype_bytes(unit->grads.dtype);
     size_t from_bytes = dtype_bytes(dtype);
-    for (int64_t w = 0; w < unit->context->mesh.n_shards; w++) {
+    for (int64_t w = 0; w < unit->mesh->n_shards; w++) {
         int64_t begin;
         int64_t end;
         fsdp_param_rows(param, w, &begin, &end);

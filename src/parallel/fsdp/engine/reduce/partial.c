@@ -30,6 +30,27 @@ static shoal_status check_partial(const struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
+char *fsdp_partial_at(const struct fsdp_unit *unit, const struct fsdp_param *wanted)
+{
+    size_t offset = 0;
+    for (const struct fsdp_param *param = unit->params; param != wanted; param++) {
+        offset += param->is_partial ? fsdp_round_up(param->padded_count * dtype_bytes(unit->grads.dtype)) : 0;
+    }
+    return unit->grads.partial + offset;
+}
+
+shoal_status fsdp_partial_make(struct fsdp_unit *unit)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        bytes += param->is_partial ? fsdp_round_up(param->padded_count * dtype_bytes(unit->grads.dtype)) : 0;
+    }
+    TRY(fsdp_unit_need_memory(unit, &unit->grads.partial, &unit->grads.partial_capacity, bytes));
+    unit->grads.has_partial = true;
+    return SHOAL_OK;
+}
+
 shoal_status fsdp_partial_put(const struct fsdp_reduction *reduction)
 {
     struct fsdp_unit *unit = reduction->unit;

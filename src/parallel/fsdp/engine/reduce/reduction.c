@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/custom.h"
@@ -84,7 +85,7 @@ shoal_status fsdp_unit_lend_grads(struct fsdp_unit *unit)
 
 static struct fsdp_reduction reduction_of(struct fsdp_unit *unit)
 {
-    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    const struct fsdp_mesh *mesh = unit->mesh;
     return (struct fsdp_reduction){
         .unit = unit,
         .buffer = unit->grads.buffer,
@@ -114,7 +115,7 @@ static void add_reduction(struct fsdp_unit *unit, const struct fsdp_reduction *r
 static shoal_status need_output(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
-    if (!unit->hooks.all_reduce || unit->context->mesh.n_shards == 1) {
+    if (!unit->hooks.all_reduce || unit->mesh->n_shards == 1) {
         return SHOAL_OK;
     }
     reduction->output = mem_alloc_aligned(unit->grads.output_bytes, FSDP_ALIGNMENT);
@@ -143,8 +144,9 @@ static shoal_status start_reduction(struct fsdp_unit *unit)
     size_t n_elements = unit->grads.buffer_bytes / dtype_bytes(unit->grads.dtype);
     fsdp_divide(unit->grads.dtype, reduction.buffer->data, n_elements, reduction.factors.before);
     TRY(need_output(&reduction));
-    if (unit->context->mesh.n_shards > 1) {
-        shoal_status status = fsdp_start_scatter(&reduction);
+    if (unit->mesh->n_shards > 1) {
+        shoal_status status = fsdp_mark_reduction(unit, PURPOSE_FSDP_REDUCE);
+        status = status == SHOAL_OK ? fsdp_start_scatter(&reduction) : status;
         if (status != SHOAL_OK) {
             drop_output(&reduction);
             return status;
@@ -161,7 +163,7 @@ static shoal_status wait_for_work(struct fsdp_reduction *reduction)
     if (!reduction->work) {
         return SHOAL_OK;
     }
-    shoal_status status = shoal_work_wait(reduction->work, -1);
+    shoal_status status = fsdp_common_wait(reduction->unit->context, reduction->work);
     shoal_work_free(reduction->work);
     reduction->work = NULL;
     return fsdp_tell_reduction(reduction->unit, status);
@@ -208,11 +210,20 @@ static shoal_status land_first(struct fsdp_context *context)
     return land(&reduction);
 }
 
+static size_t count_parts(const struct fsdp_unit *unit)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        count += unit->params[i].is_reduced ? 1 : 0;
+    }
+    return count;
+}
+
 /* Runs the all-reduce hook once. The hook may leave work to be waited for in reduction->work. */
 static shoal_status run_hook(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
-    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    const struct fsdp_mesh *mesh = unit->mesh;
     if (!unit->hooks.all_reduce || reduction->was_hooked) {
         return SHOAL_OK;
     }
@@ -223,7 +234,9 @@ static shoal_status run_hook(struct fsdp_reduction *reduction)
         .dtype = unit->grads.dtype,
         .shards = mesh->reduce,
         .replicas = mesh->replicate,
-        .unit = unit->name};
+        .unit = unit->name,
+        .n_parts = count_parts(unit),
+        .layout = unit};
     reduction->was_hooked = true;
     error_clear();
     unit->context->n_callbacks++;
@@ -253,14 +266,22 @@ static shoal_status end_all_reduces(struct fsdp_context *context)
     return SHOAL_OK;
 }
 
+/* Waits for the barrier beside a custom reduce-scatter, if there is one. */
+static shoal_status end_comparison(struct fsdp_reduction *reduction)
+{
+    shoal_work *compared = reduction->compared;
+    TRY(compared ? fsdp_common_wait(reduction->unit->context, compared) : SHOAL_OK);
+    return fsdp_custom_end_comparison(&reduction->compared);
+}
+
 /* Ends the reduce-scatter, and starts what follows it: the all-reduce over the replicas or, without replicas, the hook.
    If the replicas are not reduced in this pass, keeps the results for them. */
 static shoal_status finish_scatter_start_all_reduce(struct fsdp_reduction *reduction)
 {
     TRY(wait_for_work(reduction));
-    TRY(fsdp_tell_reduction(reduction->unit, fsdp_custom_end_comparison(&reduction->compared)));
+    TRY(fsdp_tell_reduction(reduction->unit, end_comparison(reduction)));
     fsdp_end_scatter(reduction);
-    if (!reduction->unit->context->mesh.replicate) {
+    if (!reduction->unit->mesh->replicate) {
         TRY(run_hook(reduction));
         reduction->is_all_reduce = reduction->work != NULL;
         return SHOAL_OK;
@@ -278,7 +299,7 @@ static shoal_status end_scatter(struct fsdp_context *context)
 {
     struct fsdp_reduction *first = &context->reductions.items[0];
     shoal_status status = finish_scatter_start_all_reduce(first);
-    if (status != SHOAL_OK || (context->mesh.replicate && !first->all_reduces)) {
+    if (status != SHOAL_OK || (first->unit->mesh->replicate && !first->all_reduces)) {
         return drop_first(context, status);
     }
     return first->is_all_reduce ? SHOAL_OK : land_first(context);

@@ -23,9 +23,9 @@ char *fsdp_reduction_output(const struct fsdp_reduction *reduction, const struct
 {
     const struct fsdp_unit *unit = reduction->unit;
     size_t block_bytes = param->padded_count * dtype_bytes(unit->grads.dtype);
-    return reduction->output ? reduction->output + param->output_offset
-                             : reduction->buffer->data + param->reduce_offset +
-                                   (size_t)unit->context->mesh.shard * block_bytes;
+    return reduction->output
+               ? reduction->output + param->output_offset
+               : reduction->buffer->data + param->reduce_offset + (size_t)unit->mesh->shard * block_bytes;
 }
 
 /* Lists what is reduced: for the reduce-scatter from regions of the buffer to results, for the all-reduce the results
@@ -57,7 +57,7 @@ static shoal_status list_parts(const struct fsdp_reduction *reduction, bool is_s
 static shoal_status start_ours(struct fsdp_reduction *reduction)
 {
     struct fsdp_unit *unit = reduction->unit;
-    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    const struct fsdp_mesh *mesh = unit->mesh;
     struct purpose purpose = fsdp_reduction_purpose(unit, PURPOSE_FSDP_REDUCE);
     struct collective call = {
         .kind = COLLECTIVE_REDUCE_SCATTER,
@@ -77,16 +77,17 @@ shoal_status fsdp_start_all_reduce(struct fsdp_reduction *reduction)
 {
     struct fsdp_unit *unit = reduction->unit;
     struct purpose purpose =
-        fsdp_replica_purpose(&unit->context->mesh, fsdp_reduction_purpose(unit, PURPOSE_FSDP_ALL_REDUCE));
+        fsdp_replica_purpose(unit->mesh, fsdp_reduction_purpose(unit, PURPOSE_FSDP_ALL_REDUCE));
     struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
                               .dtype = unit->grads.dtype,
                               .reduce = reduction->factors.all_reduce,
                               .purpose = &purpose};
     shoal_part *parts;
     size_t n_parts;
+    TRY(fsdp_mark_reduction(unit, PURPOSE_FSDP_ALL_REDUCE));
     TRY(list_parts(reduction, false, &parts, &n_parts));
     shoal_status status =
-        collectives_start_list(unit->context->mesh.replicate, &call, parts, n_parts, &reduction->work);
+        collectives_start_list(unit->mesh->replicate, &call, parts, n_parts, &reduction->work);
     mem_free(parts);
     reduction->is_all_reduce = true;
     return status;
@@ -108,7 +109,7 @@ static void pack_blocks(const struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
     char *to = reduction->staged;
-    for (size_t w = 0; w < (size_t)unit->context->mesh.n_shards; w++) {
+    for (size_t w = 0; w < (size_t)unit->mesh->n_shards; w++) {
         for (size_t i = 0; i < unit->n_params; i++) {
             const struct fsdp_param *param = &unit->params[i];
             size_t bytes = param->padded_count * dtype_bytes(unit->grads.dtype);
@@ -124,7 +125,7 @@ static void pack_blocks(const struct fsdp_reduction *reduction)
 static shoal_status start_custom(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
-    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    const struct fsdp_mesh *mesh = unit->mesh;
     const shoal_custom_reduce_scatter *custom = &unit->hooks.reduce_scatter;
     size_t count = count_scattered(unit);
     size_t bytes = count * dtype_bytes(unit->grads.dtype);

@@ -9,9 +9,8 @@
 
 #include "base/error.h"
 #include "comm/group/owned.h"
-#include "parallel/fsdp/engine/state/lanes.h"
+#include "parallel/fsdp/engine/state/domain.h"
 #include "parallel/fsdp/engine/state/memory.h"
-#include "parallel/fsdp/engine/state/pool.h"
 #include "parallel/fsdp/engine/state/unit.h"
 #include "shoal/fsdp.h"
 #include "shoal/work.h"
@@ -19,25 +18,10 @@
 struct fsdp_backend; /* step.h */
 struct fsdp_reduction;
 
-/* A pool for the units that stay sharded over the same number of neighbours after a forward pass. */
-struct fsdp_kept {
-    int n_ranks;
-    struct fsdp_pool windows;
-};
-
 struct fsdp_unit_list {
     struct fsdp_unit **units;
     size_t n;
     size_t capacity;
-};
-
-/* Memory that units use in turn. */
-struct fsdp_pools {
-    struct fsdp_pool windows;
-    struct fsdp_pool buffers;
-    struct fsdp_kept **kept; /* one for each number of neighbours */
-    size_t n_kept;
-    size_t kept_capacity;
 };
 
 /* The passes of a step. The order of forward passes tells which units to gather ahead. */
@@ -63,6 +47,7 @@ struct fsdp_marks {
     shoal_work *gathers;
     size_t n_backwards;         /* how many backward passes were marked as ended, over shards */
     size_t n_replica_backwards; /* and over replicas */
+    shoal_work *common;         /* the last mark on the common lane; NULL if there is none */
 };
 
 struct fsdp_backward {
@@ -92,18 +77,25 @@ struct fsdp_context {
     struct owned owned; /* first: an entry of the world's list, by which it tells of its end */
     bool is_closed;     /* the world was closed: the context can only be freed */
     bool is_prepared;
-    uint32_t root;   /* the number of this context among those made on the group; ranks compare it */
     int n_callbacks; /* functions of the program that run inside a call on the context; they must not call it */
     size_t n_asked; /* how often explicit calls gave the program the address of a shard, which it may write */
     size_t n_looked; /* n_asked when parameters that stay gathered were last checked (explicit/step.c) */
-    struct fsdp_mesh mesh;
+    struct fsdp_domain **domains; /* at least one; the first is that of the context, or of the root module */
+    size_t n_domains;
+    size_t domains_capacity;
+    /* Of all ranks of all domains; NULL if there is one domain, or before the first call that needs it. */
+    shoal_group *common;
+    shoal_group *all_ranks;     /* ranks that it has besides, as modules say; NULL if they do not */
+    shoal_group *common_parent; /* the group that it belongs to, which is held */
+    uint32_t common_root;       /* the number of this context among those made on that group */
+    int common_n_ranks;         /* how many ranks it has, and how many of them on this host */
+    int common_n_local;
     shoal_fsdp_options options;
     struct fsdp_context_config config;
     struct fsdp_memory memory;
     struct fsdp_unit **units;
     size_t n_units;
     size_t units_capacity;
-    struct fsdp_pools pools;
     const struct fsdp_backend *backend; /* what the passes do: work or, in a capture, ops */
     struct fsdp_passes passes;
     struct fsdp_reductions reductions;
@@ -122,7 +114,8 @@ shoal_status fsdp_check_sharded(shoal_sharded sharded, shoal_reshard reshard);
 shoal_status fsdp_check_not_sharded(const char *why, shoal_sharded sharded);
 shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options);
 shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks);
-/* `root` is the number that fsdp_mesh_next_root gave to the context, or to the wrapper that becomes the root. */
+/* `root` is the number that fsdp_mesh_next_root gave to the context, or to the wrapper that becomes the root. The mesh
+   becomes the first domain. */
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
                                  uint32_t root, struct fsdp_context **context_out);
 void fsdp_context_free(struct fsdp_context *context);
@@ -130,14 +123,22 @@ void fsdp_context_free(struct fsdp_context *context);
 shoal_status fsdp_context_check(const struct fsdp_context *context);
 
 /* Adds a unit at the end. Call before the first forward pass. */
-shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out);
+shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_domain *domain,
+                              struct fsdp_unit **unit_out);
 /* Makes a unit that has no context yet, and frees one. */
 shoal_status fsdp_unit_create_alone(const char *name, struct fsdp_unit **unit_out);
 void fsdp_unit_free(struct fsdp_unit *unit);
 /* Frees the handles of a unit whose module is gone. */
 void fsdp_unit_end_handles(struct fsdp_unit *unit);
+/* Finds or makes the domain of a mesh. `root`: as for fsdp_context_create. */
+shoal_status fsdp_context_need_domain(struct fsdp_context *context, const struct fsdp_mesh *mesh,
+                                      uint32_t root, struct fsdp_domain **domain_out);
 /* Adds a unit that was made alone; the context owns it from now on. */
-shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_unit *unit);
+shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_domain *domain,
+                                struct fsdp_unit *unit);
+/* Whether this rank counts its gradients of the unit in a norm that is summed over all ranks of the context: of several
+   replicas the first one does. */
+bool fsdp_unit_counts(const struct fsdp_unit *unit);
 /* Adds a parameter. The unit owns its memory from now on. */
 shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param);
 

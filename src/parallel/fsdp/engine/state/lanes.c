@@ -5,9 +5,36 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/mem.h"
 #include "base/try.h"
 #include "comm/call/collectives.h"
 #include "comm/lane/handles.h"
+
+/* Never 0. */
+static uint64_t number_of_group(uint64_t seed, shoal_group *group)
+{
+    uint64_t number = seed;
+    for (int i = 0; i < shoal_group_n_ranks(group); i++) {
+        int rank = shoal_group_world_rank(group, i);
+        number = hash_bytes(number, &rank, sizeof rank);
+    }
+    return number | 1;
+}
+
+/* Of a mesh of two dimensions, all of whose ranks have the same values. */
+static shoal_status number_of_mesh(shoal_mesh *mesh, uint64_t *number_out)
+{
+    size_t n = (size_t)shoal_mesh_n_ranks(mesh);
+    int *ranks = mem_alloc_zeroed(n, sizeof *ranks);
+    if (!ranks) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = shoal_mesh_ranks(mesh, ranks);
+    *number_out = hash_bytes(0, ranks, n * sizeof *ranks) | 1;
+    mem_free(ranks);
+    return status;
+}
 
 static shoal_status open_shards(shoal_group *group, struct fsdp_mesh *mesh)
 {
@@ -15,6 +42,7 @@ static shoal_status open_shards(shoal_group *group, struct fsdp_mesh *mesh)
     mesh->shards = group;
     mesh->n_local *= group_n_local(group);
     mesh->n_shards = shoal_group_n_ranks(group);
+    mesh->owners = number_of_group(0, group);
     mesh->shard = shoal_group_rank(group);
     if (mesh->n_shards == 1) {
         return SHOAL_OK;
@@ -29,6 +57,7 @@ static shoal_status open_replicas(shoal_group *group, struct fsdp_mesh *mesh)
     mesh->replicas = group;
     mesh->n_local *= group_n_local(group);
     mesh->n_replicas = shoal_group_n_ranks(group);
+    mesh->owners = number_of_group(0, group);
     if (mesh->n_replicas == 1) {
         return SHOAL_OK;
     }
@@ -86,11 +115,46 @@ shoal_status fsdp_mesh_from_mesh(shoal_mesh *mesh, struct fsdp_mesh *mesh_out)
     TRY(find_group(mesh, 0, &replicas));
     TRY(find_group(mesh, 1, &shards));
     TRY(open_replicas(replicas, mesh_out));
-    return open_shards(shards, mesh_out);
+    mesh_out->whole = mesh;
+    TRY(open_shards(shards, mesh_out));
+    return number_of_mesh(mesh, &mesh_out->owners);
+}
+
+bool fsdp_mesh_is_same(const struct fsdp_mesh *a, const struct fsdp_mesh *b)
+{
+    return a->gather == b->gather && a->replicate == b->replicate && a->n_shards == b->n_shards;
+}
+
+static void mark_group(shoal_group *group, bool *is_in)
+{
+    for (int i = 0; group && i < shoal_group_n_ranks(group); i++) {
+        is_in[shoal_group_world_rank(group, i)] = true;
+    }
+}
+
+shoal_status fsdp_mesh_mark_ranks(const struct fsdp_mesh *mesh, bool *is_in)
+{
+    mark_group(mesh->shards, is_in);
+    mark_group(mesh->replicas, is_in);
+    if (!mesh->whole) {
+        return SHOAL_OK;
+    }
+    int n = shoal_mesh_n_ranks(mesh->whole);
+    int *ranks = mem_alloc_zeroed((size_t)n, sizeof *ranks);
+    if (!ranks) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = shoal_mesh_ranks(mesh->whole, ranks);
+    for (int i = 0; i < n && status == SHOAL_OK; i++) {
+        is_in[ranks[i]] = true;
+    }
+    mem_free(ranks);
+    return status;
 }
 
 void fsdp_mesh_hold(const struct fsdp_mesh *mesh)
 {
+    (void)shoal_mesh_ref(mesh->whole);
     if (mesh->shards) {
         group_hold(mesh->shards);
     }
@@ -101,6 +165,7 @@ void fsdp_mesh_hold(const struct fsdp_mesh *mesh)
 
 void fsdp_mesh_let_go(const struct fsdp_mesh *mesh)
 {
+    shoal_mesh_free(mesh->whole);
     if (mesh->shards) {
         group_let_go(mesh->shards);
     }
@@ -114,6 +179,7 @@ void fsdp_mesh_forget(struct fsdp_mesh *mesh)
     mesh->world = NULL;
     mesh->gather = mesh->reduce = mesh->replicate = mesh->calls = NULL;
     mesh->shards = mesh->replicas = NULL;
+    mesh->whole = NULL;
 }
 
 uint32_t fsdp_mesh_next_root(struct fsdp_mesh *mesh)

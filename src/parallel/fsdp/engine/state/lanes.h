@@ -4,6 +4,7 @@
 #ifndef PARALLEL_FSDP_ENGINE_STATE_LANES_H
 #define PARALLEL_FSDP_ENGINE_STATE_LANES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "shoal/group.h"
@@ -20,10 +21,12 @@ struct fsdp_mesh {
     /* The groups that the lanes belong to. A lane has the ranks and the deadline of its group, and fails with it. */
     shoal_group *shards;
     shoal_group *replicas;
+    shoal_mesh *whole; /* with both, the mesh that they are dimensions of; NULL otherwise */
     int n_shards;
     int shard; /* the number of this rank's shard */
     int n_replicas;
-    int n_local; /* ranks of the mesh on this host, if every replica has as many here as this rank's */
+    uint64_t owners; /* a number for all its ranks: the same on each of them */
+    int n_local;     /* ranks of the mesh on this host, if every replica has as many here as this rank's */
     /* The number of this model among those made on the group of replicas. Groups of shards may have other
        models besides. */
     uint32_t replica_root;
@@ -33,6 +36,9 @@ shoal_status fsdp_mesh_from_group(shoal_group *group, struct fsdp_mesh *mesh_out
 shoal_status fsdp_mesh_from_replicas(shoal_group *group, struct fsdp_mesh *mesh_out);
 /* A mesh of one dimension: shards. Of two named dimensions: replicas, shards. */
 shoal_status fsdp_mesh_from_mesh(shoal_mesh *mesh, struct fsdp_mesh *mesh_out);
+
+/* Sets is_in[r] for each world rank r of the mesh: of all its shards and replicas. */
+shoal_status fsdp_mesh_mark_ranks(const struct fsdp_mesh *mesh, bool *is_in);
 
 /* Makes the group of `n_ranks` neighbours over which a unit stays sharded after a forward pass. `n_ranks`
    divides n_shards. */
@@ -44,6 +50,9 @@ uint32_t fsdp_mesh_next_root(struct fsdp_mesh *mesh);
 
 /* Call when the world is closed: its groups are gone, and nothing may call them any more. The numbers stay. */
 void fsdp_mesh_forget(struct fsdp_mesh *mesh);
+
+/* Whether units on both share everything: the same lanes, and so the same ranks. */
+bool fsdp_mesh_is_same(const struct fsdp_mesh *a, const struct fsdp_mesh *b);
 
 /* While a mesh is held, the program cannot close its groups. Do not call after the world was closed. */
 void fsdp_mesh_hold(const struct fsdp_mesh *mesh);

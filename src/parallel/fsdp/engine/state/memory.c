@@ -63,12 +63,14 @@ shoal_status fsdp_memory_report(const char *call, const struct fsdp_context *con
                                 shoal_fsdp_memory_report *report_out)
 {
     const struct fsdp_memory *memory = &context->memory;
-    size_t n_ranks = (size_t)context->mesh.n_shards * (size_t)context->mesh.n_replicas;
+    const struct fsdp_mesh *mesh = &context->domains[0]->mesh;
+    bool has_common = context->common_n_ranks > 0;
+    size_t n_ranks = (size_t)(has_common ? context->common_n_ranks : fsdp_mesh_n_ranks(mesh));
     size_t shards = count_shards(context);
     shoal_fsdp_memory_report report = {.struct_size = sizeof report, .n_ranks = (int)n_ranks};
     report.rank = amounts_of(shards, memory->now, memory->total);
     report.rank_peak = amounts_of(shards, memory->peak, memory->total_peak);
-    size_t n_local = (size_t)context->mesh.n_local;
+    size_t n_local = (size_t)(has_common ? context->common_n_local : mesh->n_local);
     report.host = multiply(&report.rank, n_local);
     report.host_peak = multiply(&report.rank_peak, n_local);
     shoal_status status = struct_size_write("report_out", report_out, sizeof(size_t), &report, sizeof report);

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
+#include "parallel/fsdp/engine/state/extension.h"
 #include "parallel/fsdp/engine/state/pool.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
@@ -97,6 +98,7 @@ void fsdp_param_free(struct fsdp_param *param)
         mem_free(param->shard_grad);
     }
     mem_free(param->kept);
+    fsdp_extension_free(param->extension);
 }
 
 void fsdp_param_drop_grad(struct fsdp_param *param)

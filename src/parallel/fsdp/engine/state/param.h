@@ -26,6 +26,7 @@ static inline size_t fsdp_round_up(size_t bytes)
 }
 
 struct fsdp_block;
+struct fsdp_extension; /* extension.h */
 
 struct fsdp_param {
     char *name;
@@ -65,6 +66,7 @@ struct fsdp_param {
     char *kept;         /* kept_count elements of `compute`, while the unit is sharded over neighbours */
     size_t kept_begin;  /* the first of them, as an index into the whole */
     size_t kept_count;
+    struct fsdp_extension *extension; /* what is gathered in place of elements; NULL if these are */
 };
 
 /* An array that is cut like a parameter: the values of its shard, or something of the same shape (an optimizer's

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/explain_faults.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/call/collectives.h"
@@ -32,6 +33,7 @@ static size_t share_of(const struct fsdp_pool *pool, size_t bytes)
 
 static void free_block(struct fsdp_block *block)
 {
+    explain_faults_remove(block->fault_number);
     if (block->symmetric) {
         shoal_symmetric_free(block->symmetric);
     } else {
@@ -60,6 +62,8 @@ void fsdp_pool_forget(struct fsdp_pool *pool)
             fsdp_memory_remove(pool->memory, memory_kind(pool), share_of(pool, block->bytes));
             block->data = NULL;
         }
+        explain_faults_remove(block->fault_number);
+        block->fault_number = EXPLAIN_FAULTS_NONE;
         block->window = NULL;
         block->symmetric = NULL;
     }
@@ -152,7 +156,9 @@ static void make_room(struct fsdp_pool *pool, size_t bytes, size_t limit)
 static shoal_status allocate(const struct fsdp_pool *pool, struct fsdp_block *block)
 {
     if (pool->kind == FSDP_WINDOWS) {
-        return shoal_window_create(pool->group, block->bytes, &block->window);
+        TRY(shoal_window_create(pool->group, block->bytes, &block->window));
+        block->fault_number = explain_faults_add(shoal_window_data(block->window), block->bytes);
+        return SHOAL_OK;
     }
     if (pool->group) {
         TRY(symmetric_create_if_possible(pool->group, block->bytes, &block->symmetric));
@@ -183,6 +189,7 @@ static shoal_status add_block(struct fsdp_pool *pool, size_t bytes, size_t limit
         return SHOAL_ERR_NO_MEMORY;
     }
     block->bytes = bytes;
+    block->fault_number = EXPLAIN_FAULTS_NONE;
     shoal_status status = replace(pool, block, limit, purpose);
     if (status != SHOAL_OK) {
         mem_free(block);

@@ -38,6 +38,7 @@ struct fsdp_block {
     bool is_owned;              /* by a unit that takes it again and again (fsdp_block_own) */
     size_t n_landed;            /* gradients of shards that lie in it; it stays taken until they are gone */
     shoal_window *window;       /* in a pool of windows */
+    int fault_number;           /* of the window (base/explain_faults.h) */
     shoal_symmetric *symmetric; /* in a pool of buffers; NULL if the block is plain memory */
     char *data;                 /* in a pool of buffers */
 };

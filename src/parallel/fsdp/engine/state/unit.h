@@ -39,6 +39,7 @@ enum fsdp_event {
 };
 
 struct fsdp_context;
+struct fsdp_domain;
 struct fsdp_gather_way;
 struct fsdp_kept;
 struct fsdp_mesh;
@@ -77,6 +78,8 @@ struct fsdp_watch {
     bool (*needs_values)(const struct fsdp_unit *unit, size_t index);
     /* Fills in the gradient of a whole parameter, if a backward pass left it elsewhere than in the buffer. */
     shoal_status (*get_pending)(struct fsdp_unit *unit, size_t index, shoal_pending_gradient *pending);
+    /* Puts into grads.partial what a compiled step has left elsewhere. */
+    shoal_status (*give_partial)(struct fsdp_unit *unit);
     /* landing: reduced gradients are about to be added to the gradients of the shards; sets has_grad where the shard
        still has one. landed: they have been added. */
     shoal_status (*landing)(struct fsdp_unit *unit);
@@ -114,17 +117,21 @@ struct fsdp_unit_hooks {
 struct fsdp_unit_gather {
     const struct fsdp_gather_way *way; /* of the gather in flight; NULL if none is */
     size_t bytes;                      /* that all full parameters take; known once prepared */
-    shoal_work *work;                  /* NULL if there is nothing to wait for */
-    struct fsdp_block *window;         /* a block of the pool; NULL if there is none */
-    char *full;   /* without a window: memory for full parameters; NULL if the shards are used as they are */
-    char *staged; /* rows (rows.h), while they are gathered without a window */
+    size_t window_bytes; /* the same in a window, with encoded shards where it is one of several hosts */
+    shoal_work *work;    /* NULL if there is nothing to wait for */
+    struct fsdp_block *window; /* a block of the pool; NULL if there is none */
+    char *full; /* without a window: memory for full parameters; NULL if the shards are used as they are */
+    size_t encoded_bytes; /* of this rank's encoded shards (encoded.h); known once prepared */
+    char *staged;         /* rows (rows.h), or encoded shards, while they are gathered */
     size_t staged_bytes;
     shoal_work *compared;         /* a barrier that compares a custom gather; NULL if none is in flight */
     shoal_work *by_hand;          /* the mark of fsdp_mark_unshard; NULL if none is in flight */
     size_t n_asked;               /* the context's n_asked when the unit was last gathered from the shards */
     struct fsdp_kept *neighbours; /* with SHOAL_RESHARD_PARTLY */
     bool is_pending;              /* a gather was started and not waited for */
-    bool is_held;                 /* gathered by hand: whole parameters can be used outside of a step, too */
+    shoal_status
+        undecoded; /* how the decoding of this gather has failed on this rank (encoded.h); SHOAL_OK if not */
+    bool is_held;  /* gathered by hand: whole parameters can be used outside of a step, too */
 };
 
 /* Gradients on their way to a reduction. */
@@ -171,7 +178,8 @@ struct fsdp_unit {
     struct fsdp_context *context; /* with modules: NULL until a root has taken the unit */
     const struct fsdp_watch *watch;
     void *owner;                  /* the watch's */
-    const struct fsdp_mesh *mesh; /* also before there is a context */
+    struct fsdp_domain *domain;   /* of the context; NULL as long as there is none */
+    const struct fsdp_mesh *mesh; /* of the domain; also before there is one */
     uint32_t root;                /* the number in purposes of calls made by hand (transport/purpose.h) */
     char *name;
     int number;

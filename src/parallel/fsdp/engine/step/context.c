@@ -136,10 +136,12 @@ static void world_ends(struct owned *owned)
 {
     struct fsdp_context *context = (struct fsdp_context *)owned;
     context->is_closed = true;
-    fsdp_mesh_forget(&context->mesh);
-    for (size_t i = 0; i < context->pools.n_kept; i++) {
-        context->pools.kept[i]->windows.group = NULL;
+    for (size_t i = 0; i < context->n_domains; i++) {
+        fsdp_domain_forget_lanes(context->domains[i]);
     }
+    context->common = NULL;
+    context->all_ranks = NULL;
+    context->common_parent = NULL;
     drop_in_flight(context);
     for (size_t i = 0; i < context->n_units; i++) {
         struct fsdp_unit *unit = context->units[i];
@@ -150,16 +152,30 @@ static void world_ends(struct owned *owned)
         unit->gather.window = NULL;
         forget_landed(unit);
     }
-    for (size_t i = 0; i < context->pools.n_kept; i++) {
-        fsdp_pool_forget(&context->pools.kept[i]->windows);
+    for (size_t i = 0; i < context->n_domains; i++) {
+        fsdp_domain_forget_memory(context->domains[i]);
     }
-    fsdp_pool_forget(&context->pools.windows);
-    fsdp_pool_forget(&context->pools.buffers);
 }
 
 shoal_status fsdp_context_check(const struct fsdp_context *context)
 {
     return context->is_closed ? error_set(SHOAL_ERR_STATE, "the world was closed") : SHOAL_OK;
+}
+
+shoal_status fsdp_context_need_domain(struct fsdp_context *context, const struct fsdp_mesh *mesh,
+                                      uint32_t root, struct fsdp_domain **domain_out)
+{
+    for (size_t i = 0; i < context->n_domains; i++) {
+        if (fsdp_mesh_is_same(&context->domains[i]->mesh, mesh)) {
+            *domain_out = context->domains[i];
+            return SHOAL_OK;
+        }
+    }
+    TRY(mem_grow((void **)&context->domains, &context->domains_capacity, context->n_domains + 1,
+                 sizeof context->domains[0]));
+    TRY(fsdp_domain_create(mesh, root, &context->memory, domain_out));
+    context->domains[context->n_domains++] = *domain_out;
+    return SHOAL_OK;
 }
 
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
@@ -170,18 +186,19 @@ shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_
     if (!context) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    context->mesh = *mesh;
+    struct fsdp_domain *first;
+    shoal_status status = fsdp_context_need_domain(context, mesh, root, &first);
+    if (status != SHOAL_OK) {
+        mem_free(context->domains);
+        mem_free(context);
+        return status;
+    }
     context->options = *options;
     context->backend = &fsdp_issue_backend;
-    context->root = root;
     context->config.forward_prefetch = options->forward_prefetch == 0 ? 1 : options->forward_prefetch;
     context->config.max_reduces = options->max_reduces == 0 ? 1 : options->max_reduces;
-    fsdp_pool_init(&context->pools.windows, FSDP_WINDOWS, mesh->gather, &context->memory);
-    fsdp_pool_init(&context->pools.buffers, FSDP_BUFFERS, mesh->reduce ? mesh->reduce : mesh->replicate,
-                   &context->memory);
     context->owned.destroy = world_ends;
     owned_list_add(world_owned(mesh->world), &context->owned);
-    fsdp_mesh_hold(mesh);
     *context_out = context;
     return SHOAL_OK;
 }
@@ -230,20 +247,19 @@ void fsdp_context_free(struct fsdp_context *context)
         return;
     }
     if (!context->is_closed) {
-        owned_list_remove(world_owned(context->mesh.world), &context->owned);
-        fsdp_mesh_let_go(&context->mesh);
+        owned_list_remove(world_owned(context->domains[0]->mesh.world), &context->owned);
+        if (context->common_parent) {
+            group_let_go(context->common_parent);
+        }
     }
     drop_in_flight(context);
     for (size_t i = 0; i < context->n_units; i++) {
         fsdp_unit_free(context->units[i]);
     }
-    for (size_t i = 0; i < context->pools.n_kept; i++) {
-        fsdp_pool_free(&context->pools.kept[i]->windows);
-        mem_free(context->pools.kept[i]);
+    for (size_t i = 0; i < context->n_domains; i++) {
+        fsdp_domain_free(context->domains[i], !context->is_closed);
     }
-    fsdp_pool_free(&context->pools.windows);
-    fsdp_pool_free(&context->pools.buffers);
-    mem_free(context->pools.kept);
+    mem_free(context->domains);
     mem_free(context->units);
     fsdp_passes_free(&context->passes);
     mem_free(context->reductions.items);
@@ -273,25 +289,28 @@ shoal_status fsdp_unit_create_alone(const char *name, struct fsdp_unit **unit_ou
     return SHOAL_OK;
 }
 
-shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_unit *unit)
+shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_domain *domain,
+                                struct fsdp_unit *unit)
 {
     TRY(mem_grow((void **)&context->units, &context->units_capacity, context->n_units + 1,
                  sizeof context->units[0]));
     unit->context = context;
+    unit->domain = domain;
+    unit->mesh = &domain->mesh;
     unit->number = (int)context->n_units;
     context->units[context->n_units++] = unit;
     return SHOAL_OK;
 }
 
-shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out)
+shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_domain *domain,
+                              struct fsdp_unit **unit_out)
 {
     char name[32];
     struct fsdp_unit *unit;
     const shoal_fsdp_options *options = &context->options;
     (void)snprintf(name, sizeof name, "unit %zu", context->n_units);
     TRY(fsdp_unit_create_alone(name, &unit));
-    unit->mesh = &context->mesh;
-    unit->root = context->root;
+    unit->root = domain->root;
     unit->config.wanted_reshard = options->reshard;
     unit->config.reshard = options->reshard;
     unit->config.reshard_ranks = options->reshard_ranks;
@@ -300,13 +319,18 @@ shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **u
     unit->config.param_dtype = options->param_dtype;
     unit->config.reduce_dtype = options->reduce_dtype;
     fsdp_unit_set_sharded(unit, options->sharded);
-    shoal_status status = fsdp_context_adopt(context, unit);
+    shoal_status status = fsdp_context_adopt(context, domain, unit);
     if (status != SHOAL_OK) {
         fsdp_unit_free(unit);
         return status;
     }
     *unit_out = unit;
     return SHOAL_OK;
+}
+
+bool fsdp_unit_counts(const struct fsdp_unit *unit)
+{
+    return !unit->context->common || !unit->mesh->replicate || shoal_group_rank(unit->mesh->replicate) == 0;
 }
 
 shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param)

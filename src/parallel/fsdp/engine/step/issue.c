@@ -42,8 +42,7 @@ static shoal_status end_step(struct fsdp_context *context)
     return fsdp_end_gathers_mark(context);
 }
 
-const struct fsdp_backend fsdp_issue_backend = {.reduces_unused = true,
-                                                .gather = gather,
+const struct fsdp_backend fsdp_issue_backend = {.gather = gather,
                                                 .ahead_in_forward = fsdp_prefetch_forward,
                                                 .ahead_in_backward = fsdp_prefetch_backward,
                                                 .reshard = fsdp_unit_reshard,

@@ -4,23 +4,14 @@
 
 #include "base/error.h"
 #include "base/try.h"
-#include "parallel/fsdp/engine/agree/compare.h"
+#include "parallel/fsdp/engine/agree/common.h"
+#include "parallel/fsdp/engine/agree/meshes.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/agree/purpose.h"
+#include "parallel/fsdp/engine/reduce/partial.h"
 #include "parallel/fsdp/engine/reduce/reduction.h"
 #include "parallel/fsdp/engine/state/unit.h"
-#include "tensor/dtype.h"
-
-/* The offset of a parameter in the partial sums, in the layout that they were kept in. */
-static size_t partial_offset(const struct fsdp_unit *unit, const struct fsdp_param *wanted)
-{
-    size_t offset = 0;
-    for (const struct fsdp_param *param = unit->params; param != wanted; param++) {
-        offset += param->is_partial ? fsdp_round_up(param->padded_count * dtype_bytes(unit->grads.dtype)) : 0;
-    }
-    return offset;
-}
 
 /* The gradient is in the buffer or, if kernels cannot write there, in grads.data. */
 static void find_full(const struct fsdp_unit *unit, const struct fsdp_param *param,
@@ -31,7 +22,7 @@ static void find_full(const struct fsdp_unit *unit, const struct fsdp_param *par
         is_apart ? unit->grads.data + param->grad_offset : unit->grads.buffer->data + param->reduce_offset;
     pending->full_dtype = unit->grads.dtype;
     pending->full_count = param->count;
-    pending->n_blocks = is_apart || param->outer == 1 ? 1 : unit->context->mesh.n_shards;
+    pending->n_blocks = is_apart || param->outer == 1 ? 1 : unit->mesh->n_shards;
 }
 
 void fsdp_unit_get_pending(const struct fsdp_unit *unit, const struct fsdp_param *param,
@@ -44,7 +35,7 @@ void fsdp_unit_get_pending(const struct fsdp_unit *unit, const struct fsdp_param
         find_full(unit, param, pending_out);
     }
     if (unit->grads.has_partial && param->is_partial) {
-        pending_out->partial = unit->grads.partial + partial_offset(unit, param);
+        pending_out->partial = fsdp_partial_at(unit, param);
         pending_out->partial_dtype = unit->grads.dtype;
         pending_out->partial_count = param->shard_count;
     }
@@ -82,7 +73,8 @@ shoal_status fsdp_synchronize(struct fsdp_context *context)
         }
     }
     struct purpose purpose = fsdp_context_purpose(context, PURPOSE_FSDP_SYNCHRONIZE);
-    TRY(fsdp_compare(&context->mesh, &purpose));
+    TRY(fsdp_agree_on_meshes(context));
+    TRY(fsdp_compare_all(context, &purpose));
     for (size_t i = 0; i < context->n_units && context->is_prepared; i++) {
         TRY(synchronize_unit(context->units[i]));
     }

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "parallel/fsdp/engine/agree/meshes.h"
+#include "parallel/fsdp/engine/gather/encoded.h"
 #include "parallel/fsdp/engine/step/same_units.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/lanes.h"
@@ -18,7 +20,7 @@
 /* SHOAL_RESHARD_PARTLY over one rank means never; over as many ranks as there are shards it means always. */
 shoal_reshard fsdp_effective_reshard(const struct fsdp_unit *unit, shoal_reshard wanted)
 {
-    int n_shards = unit->context->mesh.n_shards;
+    int n_shards = unit->mesh->n_shards;
     if (wanted == SHOAL_RESHARD_DEFAULT) {
         return fsdp_unit_stays(unit) ? SHOAL_RESHARD_NEVER : SHOAL_RESHARD_ALWAYS;
     }
@@ -31,14 +33,19 @@ shoal_reshard fsdp_effective_reshard(const struct fsdp_unit *unit, shoal_reshard
     return wanted;
 }
 
+shoal_dtype fsdp_gathered_dtype(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    bool is_cast = unit->config.param_dtype != 0 && dtype_is_real(param->dtype);
+    return is_cast ? unit->config.param_dtype : param->dtype;
+}
+
 static shoal_status choose_dtypes(struct fsdp_unit *unit)
 {
     const struct fsdp_param *first = NULL;
     const struct fsdp_param *floating = NULL; /* if all are frozen: one of them may get a gradient later */
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
-        bool is_cast = unit->config.param_dtype != 0 && shoal_dtype_is_floating(param->dtype);
-        param->compute = is_cast ? unit->config.param_dtype : param->dtype;
+        param->compute = fsdp_gathered_dtype(unit, param);
         floating = !floating && shoal_dtype_is_floating(param->dtype) ? param : floating;
         if (!param->requires_grad) {
             continue;
@@ -66,40 +73,18 @@ static void lay_out(struct fsdp_unit *unit)
         param->window_offset = unit->gather.bytes;
         unit->gather.bytes += fsdp_round_up(param->count * dtype_bytes(param->compute));
     }
-}
-
-/* Finds or makes the pool of windows over `n_ranks` neighbours, which all units with this number share. */
-static shoal_status need_kept(struct fsdp_context *context, int n_ranks, struct fsdp_kept **kept_out)
-{
-    shoal_group *neighbours;
-    for (size_t i = 0; i < context->pools.n_kept; i++) {
-        if (context->pools.kept[i]->n_ranks == n_ranks) {
-            *kept_out = context->pools.kept[i];
-            return SHOAL_OK;
-        }
-    }
-    TRY(mem_grow((void **)&context->pools.kept, &context->pools.kept_capacity, context->pools.n_kept + 1,
-                 sizeof context->pools.kept[0]));
-    TRY(fsdp_mesh_neighbours(&context->mesh, n_ranks, &neighbours));
-    struct fsdp_kept *kept = mem_alloc_zeroed(1, sizeof *kept);
-    if (!kept) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    kept->n_ranks = n_ranks;
-    fsdp_pool_init(&kept->windows, FSDP_WINDOWS, neighbours, &context->memory);
-    context->pools.kept[context->pools.n_kept++] = kept;
-    *kept_out = kept;
-    return SHOAL_OK;
+    fsdp_encoded_lay_out(unit);
 }
 
 static shoal_status prepare_kept(struct fsdp_unit *unit)
 {
     size_t n = (size_t)unit->config.reshard_ranks;
-    size_t place = (size_t)(unit->context->mesh.shard % unit->config.reshard_ranks);
-    TRY(need_kept(unit->context, unit->config.reshard_ranks, &unit->gather.neighbours));
+    size_t place = (size_t)(unit->mesh->shard % unit->config.reshard_ranks);
+    TRY(fsdp_domain_need_kept(unit->domain, unit->config.reshard_ranks, &unit->context->memory,
+                              &unit->gather.neighbours));
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
-        size_t padded = (size_t)unit->context->mesh.n_shards * param->padded_count;
+        size_t padded = (size_t)unit->mesh->n_shards * param->padded_count;
         size_t length = padded / n;
         size_t begin = place * length;
         param->kept_begin = begin < param->count ? begin : param->count;
@@ -157,6 +142,7 @@ shoal_status fsdp_prepare(struct fsdp_context *context)
         TRY(check_list(unit, unit->prefetch.forward, unit->prefetch.n_forward));
         TRY(check_list(unit, unit->prefetch.backward, unit->prefetch.n_backward));
     }
+    TRY(fsdp_agree_on_meshes(context));
     TRY(fsdp_agree(context));
     for (size_t i = 0; i < context->n_units; i++) {
         if (!context->units[i]->is_prepared) {

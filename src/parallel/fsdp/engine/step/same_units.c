@@ -19,8 +19,9 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "comm/agree/agree.h"
-#include "parallel/fsdp/engine/agree/compare.h"
+#include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/state/context.h"
+#include "parallel/fsdp/engine/state/extension.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/agree/purpose.h"
 #include "parallel/fsdp/engine/step/transfer.h"
@@ -37,6 +38,20 @@ static uint64_t mix_double(uint64_t seed, double value)
     return hash_bytes(seed, &value, sizeof value);
 }
 
+static uint64_t number_of_extension(uint64_t number, const struct fsdp_extension *extension)
+{
+    if (!extension) {
+        return mix(number, 0);
+    }
+    const shoal_gather_extension *given = &extension->given;
+    number = mix(mix(mix(number, 1), given->is_by_rows), (int64_t)given->n_buffers);
+    for (size_t i = 0; i < given->n_buffers; i++) {
+        number = mix(mix(number, (int64_t)given->buffers[i].dtype), (int64_t)given->buffers[i].count);
+    }
+    number = hash_bytes(number, extension->metadata, given->metadata_bytes);
+    return hash_bytes(number, extension->name, strlen(extension->name));
+}
+
 static uint64_t number_of_param(uint64_t seed, const struct fsdp_param *param)
 {
     uint64_t number = mix(mix(seed, (int64_t)param->dtype), param->requires_grad);
@@ -44,6 +59,7 @@ static uint64_t number_of_param(uint64_t seed, const struct fsdp_param *param)
     for (int i = 0; i < param->n_dims; i++) {
         number = mix(number, param->shape[i]);
     }
+    number = number_of_extension(number, param->extension);
     return hash_bytes(number, param->name, strlen(param->name));
 }
 
@@ -55,6 +71,8 @@ static uint64_t number_of_options(const struct fsdp_unit *unit)
     number = mix_double(mix(number, unit->config.force_sum), unit->config.divide_factor);
     number = mix(mix(number, unit->hooks.all_gather.call != NULL), unit->hooks.reduce_scatter.call != NULL);
     number = mix(number, option_choice(OPTION_FSDP_GATHER));
+    number = mix(mix(number, unit->config.reshard_after_backward), unit->config.unshard_in_backward);
+    number = mix(mix(number, unit->config.sync), unit->config.all_reduce);
     return mix(mix(number, unit->config.reduce_unused), (int64_t)unit->config.sharded);
 }
 
@@ -91,7 +109,7 @@ static shoal_status find_difference(shoal_group *group, const uint64_t *mine, si
 }
 
 enum {
-    WORDS_BYTES = 256
+    WORDS_BYTES = 384
 };
 
 /* Every rank sends a text of WORDS_BYTES. Gives the text of `rank`. */
@@ -131,13 +149,15 @@ static void describe_options(const struct fsdp_unit *unit, char *words)
     (void)snprintf(words, WORDS_BYTES,
                    "reshard %s, sharded %s, param_dtype %s, reduce_dtype %s, divide_factor %g, "
                    "force_sum %d, custom all-gather %d, custom reduce-scatter %d, reduce_unused %d, "
+                   "reshard_after_backward %d, unshard_in_backward %d, sync %d, all_reduce %d, "
                    "SHOAL_FSDP_GATHER %s",
                    reshard, fsdp_sharded_name(config->sharded),
                    config->param_dtype != 0 ? shoal_dtype_name(config->param_dtype) : "as stored",
                    config->reduce_dtype != 0 ? shoal_dtype_name(config->reduce_dtype) : "of the gradients",
                    config->divide_factor, config->force_sum, unit->hooks.all_gather.call != NULL,
                    unit->hooks.reduce_scatter.call != NULL, config->reduce_unused,
-                   option_choice(OPTION_FSDP_GATHER) == 1 ? "copy" : "auto");
+                   config->reshard_after_backward, config->unshard_in_backward, config->sync,
+                   config->all_reduce, option_choice(OPTION_FSDP_GATHER) == 1 ? "copy" : "auto");
 }
 
 /* Leaves only the settings that differ. Both texts list the same settings in the same order, with ", " between them. */
@@ -167,6 +187,23 @@ static void keep_differences(char mine[WORDS_BYTES], char theirs[WORDS_BYTES])
     }
 }
 
+/* ", gathered as int8 rows: i8 64 + f32 1 for each row, metadata of 4 bytes 0x1f00". Metadata are shown as a hash. */
+static void describe_extension(const struct fsdp_extension *extension, char *words, size_t bytes)
+{
+    struct text text = text_begin(words, bytes);
+    const shoal_gather_extension *given = &extension->given;
+    text_add(&text, ", gathered as %.48s:", extension->name);
+    for (size_t i = 0; i < given->n_buffers; i++) {
+        text_add(&text, "%s %s %zu", i > 0 ? " +" : "", shoal_dtype_name(given->buffers[i].dtype),
+                 given->buffers[i].count);
+    }
+    text_add(&text, given->is_by_rows ? " for each row" : " for each rank");
+    if (given->metadata_bytes > 0) {
+        text_add(&text, ", metadata of %zu bytes, %08x", given->metadata_bytes,
+                 (unsigned)hash_bytes(0, extension->metadata, given->metadata_bytes));
+    }
+}
+
 static void describe_param(const struct fsdp_param *param, char *words)
 {
     size_t n =
@@ -176,8 +213,11 @@ static void describe_param(const struct fsdp_param *param, char *words)
                               (long long)param->shape[i]);
     }
     if (n < WORDS_BYTES) {
-        (void)snprintf(words + n, WORDS_BYTES - n, "] sharded along %d, %s gradients", param->dim,
-                       param->requires_grad ? "with" : "without");
+        n += (size_t)snprintf(words + n, WORDS_BYTES - n, "] sharded along %d, %s gradients", param->dim,
+                              param->requires_grad ? "with" : "without");
+    }
+    if (n < WORDS_BYTES && param->extension) {
+        describe_extension(param->extension, words + n, WORDS_BYTES - n);
     }
 }
 
@@ -277,9 +317,8 @@ static shoal_status add_number(struct unit_details *details, int64_t number)
     return SHOAL_OK;
 }
 
-static shoal_status add_text(struct unit_details *details, const char *text)
+static shoal_status add_bytes(struct unit_details *details, const char *text, size_t length)
 {
-    size_t length = strlen(text);
     TRY(add_number(details, (int64_t)length));
     for (size_t i = 0; i < length; i += sizeof(int64_t)) {
         int64_t word = 0;
@@ -287,6 +326,27 @@ static shoal_status add_text(struct unit_details *details, const char *text)
         TRY(add_number(details, word));
     }
     return SHOAL_OK;
+}
+
+static shoal_status add_text(struct unit_details *details, const char *text)
+{
+    return add_bytes(details, text, strlen(text));
+}
+
+static shoal_status add_extension(struct unit_details *details, const struct fsdp_extension *extension)
+{
+    if (!extension) {
+        return add_number(details, 0);
+    }
+    const shoal_gather_extension *given = &extension->given;
+    TRY(add_number(details, (int64_t)given->n_buffers)); /* at least 1 */
+    TRY(add_number(details, given->is_by_rows));
+    for (size_t i = 0; i < given->n_buffers; i++) {
+        TRY(add_number(details, (int64_t)given->buffers[i].dtype));
+        TRY(add_number(details, (int64_t)given->buffers[i].count));
+    }
+    TRY(add_bytes(details, extension->metadata, given->metadata_bytes));
+    return add_text(details, extension->name);
 }
 
 static shoal_status add_param(struct unit_details *details, const struct fsdp_param *param)
@@ -298,6 +358,7 @@ static shoal_status add_param(struct unit_details *details, const struct fsdp_pa
     for (int i = 0; i < param->n_dims; i++) {
         TRY(add_number(details, param->shape[i]));
     }
+    TRY(add_extension(details, param->extension));
     return add_text(details, param->name);
 }
 
@@ -316,6 +377,10 @@ static shoal_status add_unit(struct unit_details *details, const struct fsdp_uni
                                unit->hooks.all_gather.call != NULL,
                                unit->hooks.reduce_scatter.call != NULL,
                                unit->config.reduce_unused,
+                               unit->config.reshard_after_backward,
+                               unit->config.unshard_in_backward,
+                               unit->config.sync,
+                               unit->config.all_reduce,
                                (int64_t)unit->config.sharded,
                                (int64_t)unit->n_params};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -336,7 +401,7 @@ static shoal_status compare_exactly(const struct fsdp_unit *unit)
     if (status == SHOAL_OK) {
         purpose.details = details.numbers;
         purpose.n_details = details.n;
-        status = fsdp_compare(&unit->context->mesh, &purpose);
+        status = fsdp_compare_all(unit->context, &purpose);
     }
     mem_free(details.numbers);
     return status;
@@ -344,14 +409,15 @@ static shoal_status compare_exactly(const struct fsdp_unit *unit)
 
 /* Values ------------------------------------------------------------------------------------------------- */
 
-/* A hash of two numbers for the shard of each parameter, in the order of units. */
-static uint64_t *hash_values(const struct fsdp_context *context, size_t n_params)
+/* A hash of two numbers for the shard of each parameter of a domain, in the order of units. */
+static uint64_t *hash_values(const struct fsdp_context *context, const struct fsdp_domain *domain,
+                             size_t n_params)
 {
     uint64_t *hashes = mem_alloc_zeroed(2 * n_params + 1, sizeof *hashes);
     size_t at = 0;
     for (size_t i = 0; hashes && i < context->n_units; i++) {
         const struct fsdp_unit *unit = context->units[i];
-        for (size_t k = 0; k < unit->n_params; k++, at += 2) {
+        for (size_t k = 0; k < unit->n_params && unit->domain == domain; k++, at += 2) {
             const struct fsdp_param *param = &unit->params[k];
             purpose_hash(param->shard, param->shard_count * dtype_bytes(param->dtype),
                          (int64_t *)&hashes[at]);
@@ -360,11 +426,12 @@ static uint64_t *hash_values(const struct fsdp_context *context, size_t n_params
     return hashes;
 }
 
-static shoal_status fail_values(const struct fsdp_context *context, size_t index, int rank)
+static shoal_status fail_values(const struct fsdp_context *context, const struct fsdp_domain *domain,
+                                size_t index, int rank)
 {
     size_t i = 0;
-    for (; index >= context->units[i]->n_params; i++) {
-        index -= context->units[i]->n_params;
+    for (; context->units[i]->domain != domain || index >= context->units[i]->n_params; i++) {
+        index -= context->units[i]->domain == domain ? context->units[i]->n_params : 0;
     }
     return error_set(SHOAL_ERR_MISMATCH,
                      "%s: parameter %s has other values on rank %d, but replicas must begin with the same "
@@ -372,23 +439,49 @@ static shoal_status fail_values(const struct fsdp_context *context, size_t index
                      context->units[i]->name, context->units[i]->params[index].name, rank);
 }
 
-static shoal_status compare_values(const struct fsdp_context *context)
+static shoal_status compare_values_of(const struct fsdp_context *context, const struct fsdp_domain *domain)
 {
-    shoal_group *group = context->mesh.replicate;
+    shoal_group *group = domain->mesh.replicate;
     struct agree_difference other;
     size_t n_params = 0;
     for (size_t i = 0; i < context->n_units; i++) {
-        n_params += context->units[i]->n_params;
+        n_params += context->units[i]->domain == domain ? context->units[i]->n_params : 0;
     }
-    uint64_t *mine = hash_values(context, n_params);
+    uint64_t *mine = hash_values(context, domain, n_params);
     if (!mine) {
         return SHOAL_ERR_NO_MEMORY;
     }
     shoal_status status = find_difference(group, mine, 2 * n_params, &other);
     mem_free(mine);
     TRY(status);
-    return other.rank < 0 ? SHOAL_OK
-                          : fail_values(context, other.number / 2, shoal_group_world_rank(group, other.rank));
+    return other.rank < 0
+               ? SHOAL_OK
+               : fail_values(context, domain, other.number / 2, shoal_group_world_rank(group, other.rank));
+}
+
+/* Goes on after a difference, because the other ranks of later domains would wait. */
+static shoal_status compare_values(const struct fsdp_context *context)
+{
+    char text[ERROR_TEXT_BYTES] = "";
+    shoal_status first = SHOAL_OK;
+    for (size_t i = 0; i < context->n_domains; i++) {
+        const struct fsdp_domain *domain = context->domains[i];
+        shoal_status status = domain->mesh.replicate ? compare_values_of(context, domain) : SHOAL_OK;
+        if (first == SHOAL_OK && status != SHOAL_OK) {
+            first = status;
+            (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+        }
+    }
+    return first == SHOAL_OK ? SHOAL_OK : error_set(first, "%s", text);
+}
+
+static bool has_replicas(const struct fsdp_context *context)
+{
+    bool has = false;
+    for (size_t i = 0; i < context->n_domains; i++) {
+        has = has || context->domains[i]->mesh.replicate;
+    }
+    return has;
 }
 
 /* All ------------------------------------------------------------------------------------------------------ */
@@ -472,15 +565,31 @@ static shoal_status agree_over(const struct fsdp_context *context, shoal_group *
     return compare_units(context, group);
 }
 
-shoal_status fsdp_agree(const struct fsdp_context *context)
+/* Over the common lane or, with one domain, over the shards of each replica and then over replicas. */
+static shoal_status agree_over_all(const struct fsdp_context *context)
+{
+    const struct fsdp_mesh *mesh = &context->domains[0]->mesh;
+    if (context->common) {
+        return agree_over(context, context->common, SHOAL_OK);
+    }
+    return agree_over(context, mesh->replicate, agree_over(context, mesh->gather, SHOAL_OK));
+}
+
+shoal_status fsdp_agree(struct fsdp_context *context)
 {
     struct purpose purpose = fsdp_context_purpose(context, PURPOSE_FSDP_AGREE);
-    TRY(fsdp_compare(&context->mesh, &purpose));
-    shoal_status status = agree_over(context, context->mesh.gather, SHOAL_OK);
-    TRY(agree_over(context, context->mesh.replicate, status));
+    TRY(fsdp_compare_all(context, &purpose));
+    TRY(agree_over_all(context));
     for (size_t i = 0; i < context->n_units; i++) {
         TRY(compare_exactly(context->units[i]));
     }
     /* Each rank compares values with the replicas of its own shard only, so the result may differ between shards. */
-    return context->mesh.replicate ? fsdp_mesh_confirm(&context->mesh, compare_values(context)) : SHOAL_OK;
+    return has_replicas(context) ? fsdp_context_confirm(context, compare_values(context)) : SHOAL_OK;
+}
+
+shoal_status fsdp_agree_on_settings(struct fsdp_context *context)
+{
+    struct purpose purpose = fsdp_context_purpose(context, PURPOSE_FSDP_AGREE);
+    TRY(fsdp_compare_all(context, &purpose));
+    return agree_over_all(context);
 }

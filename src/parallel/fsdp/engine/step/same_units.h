@@ -6,6 +6,8 @@
 #include "parallel/fsdp/engine/state/context.h"
 
 /* Collective over shards and replicas. If something differs, all ranks get SHOAL_ERR_MISMATCH, which names the unit. */
-shoal_status fsdp_agree(const struct fsdp_context *context);
+shoal_status fsdp_agree(struct fsdp_context *context);
+/* The same again, without values, if settings may have changed since. */
+shoal_status fsdp_agree_on_settings(struct fsdp_context *context);
 
 #endif

@@ -63,8 +63,7 @@ static shoal_status end_backward(struct fsdp_unit *unit)
 
 static bool reduces_unused(const struct fsdp_unit *unit)
 {
-    const struct fsdp_context *context = unit->context;
-    return unit->config.reduce_unused && context->is_prepared && context->backend->reduces_unused;
+    return unit->config.reduce_unused && unit->context->is_prepared;
 }
 
 static bool may_differ(const struct fsdp_context *context)

@@ -10,8 +10,6 @@
 #include "parallel/fsdp/engine/state/context.h"
 
 struct fsdp_backend {
-    /* Ranks may differ in which units have a backward pass, so the settings may ask to reduce the others with zeros. */
-    bool reduces_unused;
     /* Makes the whole parameters of the unit available, unless they are. */
     shoal_status (*gather)(struct fsdp_unit *unit);
     /* The unit has them, so units that come next may be gathered ahead. `place`: see fsdp_order_take. */

@@ -14,6 +14,7 @@
 #include "base/try.h"
 #include "comm/agree/agree.h"
 #include "comm/call/collectives.h"
+#include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/lanes.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "tensor/dtype.h"
@@ -74,6 +75,7 @@ shoal_shard_layout fsdp_layout_of(const struct fsdp_param *param, const struct f
                                  .count = param->count,
                                  .shard_count = param->shard_count,
                                  .n_shards = mesh->n_shards,
+                                 .owners = mesh->owners,
                                  .shard = mesh->shard};
     for (int i = 0; i < param->n_dims; i++) {
         layout.shape[i] = param->shape[i];
@@ -313,6 +315,24 @@ static shoal_status run_on_mesh(const void *context, struct collective *call)
     return SHOAL_OK;
 }
 
+static shoal_status confirm(const struct agreement *agreement, shoal_status mine)
+{
+    struct agree_failure failure;
+    TRY(agree_outcome(agreement, AGREE_LEAST_STATUS, mine, &failure));
+    return failure.status == SHOAL_OK
+               ? SHOAL_OK
+               : error_set(failure.status, "rank %d: %.*s", failure.world_rank, REASON_BYTES, failure.text);
+}
+
+shoal_status fsdp_context_confirm(const struct fsdp_context *context, shoal_status mine)
+{
+    if (!context->common) {
+        return fsdp_mesh_confirm(&context->domains[0]->mesh, mine);
+    }
+    const struct agreement agreement = agreement_on(context->common);
+    return confirm(&agreement, mine);
+}
+
 shoal_status fsdp_mesh_confirm(const struct fsdp_mesh *mesh, shoal_status mine)
 {
     const struct agreement agreement = {.rank = replica_of(mesh) * mesh->n_shards + mesh->shard,
@@ -320,9 +340,5 @@ shoal_status fsdp_mesh_confirm(const struct fsdp_mesh *mesh, shoal_status mine)
                                         .world_rank = shoal_world_rank(mesh->world),
                                         .run = run_on_mesh,
                                         .context = mesh};
-    struct agree_failure failure;
-    TRY(agree_outcome(&agreement, AGREE_LEAST_STATUS, mine, &failure));
-    return failure.status == SHOAL_OK
-               ? SHOAL_OK
-               : error_set(failure.status, "rank %d: %.*s", failure.world_rank, REASON_BYTES, failure.text);
+    return confirm(&agreement, mine);
 }

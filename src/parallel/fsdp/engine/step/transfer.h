@@ -11,6 +11,8 @@
 #include "parallel/fsdp/engine/state/param.h"
 #include "shoal/fsdp.h"
 
+struct fsdp_context;
+
 /* Checks the number of a rank. Ranks of a mesh are counted replica by replica. */
 shoal_status fsdp_check_rank(const struct fsdp_mesh *mesh, const char *what, int rank);
 /* fsdp_check_full: `full` is given, as in calls in which every rank needs the whole. fsdp_check_root: `rank` exists;
@@ -50,5 +52,7 @@ shoal_status fsdp_array_gather_to(const struct fsdp_array *array, const struct f
 shoal_status fsdp_mesh_broadcast(const struct fsdp_mesh *mesh, void *data, size_t bytes, int source);
 /* Collective. Returns this rank's status if it is a failure, otherwise the first failure of another rank. */
 shoal_status fsdp_mesh_confirm(const struct fsdp_mesh *mesh, shoal_status mine);
+/* The same over all ranks of a context. */
+shoal_status fsdp_context_confirm(const struct fsdp_context *context, shoal_status mine);
 
 #endif
