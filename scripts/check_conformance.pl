@@ -16,11 +16,9 @@ my @reasons = (
     'tensor parallelism and named dimensions are out of scope for now',
     'device streams are out of scope for now',
     'CPU offload is out of scope for now',
-    'all-gather extensions are out of scope for now',
-    'all-gather extensions and tensor parallelism are out of scope for now',
     'there is no forward-mode differentiation',
     # of the communication compiler
-    'cost model and overlap scheduler',
+    'overlap scheduler',
     'forward and backward are captured together',
     'a plan allocates its comm memory once',
     'there are no random ops',
@@ -57,7 +55,7 @@ sub path_of_graph {
 # The file that a name in front of a slash stands for.
 sub path_of {
     my ($name, $is_graph) = @_;
-    return "parallel/compile/$name" if $is_graph && $name =~ /^(compile|settings)$/;
+    return "parallel/compile/$name" if $is_graph && $name =~ /^(compile|machine|settings)$/;
     return path_of_graph($name) if $is_graph;
     return "unit/parallel/fsdp/engine/$name" if $name =~ /^(tables|events|pool)$/;
     return 'parallel/fully_shard/fully_shard' if $name eq 'modules';

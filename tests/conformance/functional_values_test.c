@@ -7,9 +7,10 @@
 #include "fixtures/functional.h"
 #include "shoal_compat/torch.h"
 
-static const shoal_dtype dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16,  SHOAL_BF16, SHOAL_I8,
-                                     SHOAL_I16, SHOAL_I32, SHOAL_I64,  SHOAL_U8,   SHOAL_U16,
-                                     SHOAL_U32, SHOAL_U64, SHOAL_BOOL, SHOAL_C64,  SHOAL_C128};
+static const shoal_dtype dtypes[] = {SHOAL_F64,       SHOAL_F32,    SHOAL_F16,  SHOAL_BF16, SHOAL_I8,
+                                     SHOAL_I16,       SHOAL_I32,    SHOAL_I64,  SHOAL_U8,   SHOAL_U16,
+                                     SHOAL_U32,       SHOAL_U64,    SHOAL_BOOL, SHOAL_C64,  SHOAL_C128,
+                                     SHOAL_F8_E4M3FN, SHOAL_F8_E5M2};
 enum {
     N_DTYPES = sizeof dtypes / sizeof dtypes[0]
 };

@@ -145,10 +145,29 @@
         shoal_foreach_add_(LIST2(s, f), LIST(s, s)))                                                      \
     BAD(foreach_add_, INVALID, "source 0 shares memory with target 1",                                    \
         shoal_foreach_add_(LIST2(f, s), LIST(s, s)))                                                      \
-    BAD(chunk_cat, INVALID, "n_chunks: 0", shoal_chunk_cat(LIST(f), 0, SHOAL_F32))                        \
-    BAD(chunk_cat, INVALID, "i32", shoal_chunk_cat(LIST(f, i), 2, SHOAL_F32))                             \
-    BAD(chunk_cat, INVALID, "shape []", shoal_chunk_cat(LIST(s), 2, SHOAL_F32))                           \
-    BAD(chunk_cat, INVALID, "empty", shoal_chunk_cat(NULL, 0, 2, SHOAL_F32))                              \
+    BAD(chunk_cat, INVALID, "n_chunks: 0", shoal_chunk_cat(LIST(f), 0, 0, SHOAL_F32))                     \
+    BAD(chunk_cat, INVALID, "i32", shoal_chunk_cat(LIST(f, i), 0, 2, SHOAL_F32))                          \
+    BAD(chunk_cat, INVALID, "shape []", shoal_chunk_cat(LIST(s), 0, 2, SHOAL_F32))                        \
+    BAD(chunk_cat, INVALID, "empty", shoal_chunk_cat(NULL, 0, 0, 2, SHOAL_F32))                           \
+    BAD(chunk_cat, INVALID, "dim: 2", shoal_chunk_cat(LIST(f), 2, 2, SHOAL_F32))                          \
+    BAD(chunk_cat, INVALID, "tensor 1 of shape [4] has no rows",                                          \
+        shoal_chunk_cat(LIST(f, g), 1, 2, SHOAL_F32))                                                     \
+    BAD(chunk_cat, INVALID, "[3, 2] differs from the first, [2, 3], before dimension 1",                  \
+        shoal_chunk_cat(LIST(f, v), 1, 2, SHOAL_F32))                                                     \
+    BAD(chunk_cat_out, INVALID, "out: shape [4] is not that of the result, [2, 3]",                       \
+        shoal_chunk_cat_out(LIST(f), 0, 2, g))                                                            \
+    BAD(chunk_cat_out, INVALID, "out: it shares memory with an input",                                    \
+        shoal_chunk_cat_out(LIST(f), 0, 2, f))                                                            \
+    BAD(chunk_cat_out, INVALID, "share memory", shoal_chunk_cat_out(LIST(f), 0, 2, x))                    \
+    BAD(chunk_cat_out, INVALID, "n_chunks: -1", shoal_chunk_cat_out(LIST(f), 0, -1, g))                   \
+    BAD(split_with_sizes_copy_out, INVALID, "outs: tensor 0 is i32, self is f32",                         \
+        shoal_split_with_sizes_copy_out(f, DIMS(2), 0, LIST1(i)))                                         \
+    BAD(split_with_sizes_copy_out, INVALID, "outs: tensor 0: it shares memory with an input",             \
+        shoal_split_with_sizes_copy_out(f, DIMS(2), 0, LIST1(f)))                                         \
+    BAD(split_with_sizes_copy_out, INVALID, "tensor 0: shape [4] is not that of the result, [2, 3]",      \
+        shoal_split_with_sizes_copy_out(f, DIMS(2), 0, LIST1(g)))                                         \
+    BAD(split_with_sizes_copy_out, INVALID, "add up to 3",                                                \
+        shoal_split_with_sizes_copy_out(f, DIMS(3), 0, LIST1(g)))                                         \
     BAD(split_with_sizes_copy, INVALID, "add up to 2", shoal_split_with_sizes_copy(f, DIMS(1, 1), 1, &n)) \
     BAD(all_gather_copy_in, INVALID, "rank: 2", shoal_all_gather_copy_in(g, LIST(s, s), 2, 2))            \
     BAD(all_gather_copy_in, INVALID, "rank: -1", shoal_all_gather_copy_in(g, LIST(s, s), 2, -1))          \
@@ -162,6 +181,7 @@
     BAD(where_equal, INVALID, "a: f32 [], but self is f32 [2, 3]", shoal_where_equal(f, s, f))            \
     BAD(where_equal, INVALID, "b: f32 [3, 2]", shoal_where_equal(f, f, v))
 
+#define LIST1(a) ((shoal_tensor *const[]){a})
 #define LIST2(a, b) ((shoal_tensor *const[]){a, b})
 
 /* Rows that take every tensor there is; a NULL one is tried through the table. */

@@ -117,6 +117,9 @@ TEST(overlapping_sources_are_read_first)
 {
     for (int d = 1; d < DTYPE_COUNT; d++) {
         check_overlaps((shoal_dtype)d, shoal_copy_, "copy_");
+        if (dtype_kind((shoal_dtype)d) == DTYPE_KIND_FLOAT8) {
+            continue; /* without arithmetic */
+        }
         check_overlaps((shoal_dtype)d, shoal_add_, "add_");
         check_overlaps((shoal_dtype)d, shoal_mul_, "mul_");
         if (d != SHOAL_BOOL) {

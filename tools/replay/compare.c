@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "calls.h"
 #include "kernel/half.h"
+
+#define LARGEST_BOUND 1e-5
 
 /* Elements as numbers. Complex ones are two of their half, so that element i has the parts 2i and 2i + 1. */
 #define READER(name, ctype, expression)                        \
@@ -45,7 +48,16 @@ enum compare_kind compare_kind_of(bool is_reduce, shoal_reduce_op reduce, shoal_
     if (!is_reduce || !float_row(dtype)) {
         return COMPARE_BITS;
     }
-    return reduce == SHOAL_SUM ? COMPARE_SUM : reduce == SHOAL_PRODUCT ? COMPARE_PRODUCT : COMPARE_BITS;
+    static const enum compare_kind kinds[] = {[SHOAL_SUM] = COMPARE_SUM,
+                                              [SHOAL_AVG] = COMPARE_AVERAGE,
+                                              [SHOAL_PREMUL_SUM] = COMPARE_PREMUL,
+                                              [SHOAL_PRODUCT] = COMPARE_PRODUCT};
+    return (size_t)reduce < sizeof kinds / sizeof kinds[0] ? kinds[reduce] : COMPARE_BITS;
+}
+
+bool compare_needs_sources(enum compare_kind kind)
+{
+    return kind == COMPARE_SUM || kind == COMPARE_AVERAGE || kind == COMPARE_PREMUL;
 }
 
 /* An error as a part of its bound. What is no number differs from everything, except from itself (is_same). */
@@ -102,24 +114,62 @@ static struct difference compare_bits(const struct comparison *self)
 
 /* Sums ------------------------------------------------------------------------------------------------- */
 
+/* The sum of the absolute values of what part i of the result was added up from. */
+static double add_absolutes(const struct comparison *self, const struct float_row *row, int64_t i)
+{
+    int64_t element = i / row->n_parts;
+    double sum = 0;
+    for (int rank = 0; self->ins && rank < self->n_ranks; rank++) {
+        int64_t source =
+            self->input_begin + element / self->block_elems * self->input_step + element % self->block_elems;
+        sum += fabs(row->read(self->ins[rank], source * row->n_parts + i % row->n_parts));
+    }
+    return sum;
+}
+
+static double bound_sum(const struct comparison *self, double eps, double sum, double want)
+{
+    double bound = (self->n_ranks - 1) * eps * sum;
+    if (self->kind == COMPARE_AVERAGE) {
+        return bound / self->n_ranks + eps * fabs(want);
+    }
+    return self->kind == COMPARE_PREMUL ? self->n_ranks * eps * REPLAY_PREMUL_FACTOR * sum : bound;
+}
+
 static struct difference compare_sums(const struct comparison *self)
 {
     const struct float_row *row = float_row(self->dtype);
     struct difference worst = {0};
     for (int64_t i = 0; i < self->count * row->n_parts; i++) {
-        int64_t element = i / row->n_parts;
-        int64_t source =
-            self->input_begin + element / self->block_elems * self->input_step + element % self->block_elems;
         double got = row->read(self->got, i);
         double want = row->read(self->want, i);
-        double sum = 0;
-        for (int rank = 0; rank < self->n_ranks; rank++) {
-            sum += fabs(row->read(self->ins[rank], source * row->n_parts + i % row->n_parts));
+        double bound = bound_sum(self, row->eps, add_absolutes(self, row, i), want);
+        keep_worst(&worst, part_of_bound(is_same_number(got, want), fabs(got - want), bound),
+                   i / row->n_parts);
+        if (worst.worst > 1) {
+            (void)snprintf(worst.text, sizeof worst.text, "got %.17g, expected %.17g", got, want);
+            return worst;
         }
-        keep_worst(
-            &worst,
-            part_of_bound(is_same_number(got, want), fabs(got - want), (self->n_ranks - 1) * row->eps * sum),
-            element);
+    }
+    return worst;
+}
+
+/* Of the largest --------------------------------------------------------------------------------------- */
+
+static struct difference compare_largest(const struct comparison *self)
+{
+    const struct float_row *row = float_row(self->dtype);
+    struct difference worst = {0};
+    double largest = 0;
+    for (int64_t i = 0; i < self->count * row->n_parts; i++) {
+        largest = fmax(largest, fabs(row->read(self->want, i)));
+    }
+    for (int64_t i = 0; i < self->count * row->n_parts; i++) {
+        double got = row->read(self->got, i);
+        double want = row->read(self->want, i);
+        keep_worst(&worst,
+                   part_of_bound(is_same_number(got, want), fabs(got - want), LARGEST_BOUND * largest),
+                   i / row->n_parts);
         if (worst.worst > 1) {
             (void)snprintf(worst.text, sizeof worst.text, "got %.17g, expected %.17g", got, want);
             return worst;
@@ -159,7 +209,8 @@ static struct difference compare_products(const struct comparison *self)
     const struct float_row *row = float_row(self->dtype);
     struct difference worst = {0};
     for (int64_t i = 0; i < self->count; i++) {
-        double bound = self->n_ranks * row->eps * absolute(row, self->want, NULL, i);
+        int n_eps = row->n_parts == 1 ? self->n_ranks : 4 * self->n_ranks;
+        double bound = n_eps * row->eps * absolute(row, self->want, NULL, i);
         keep_worst(
             &worst,
             part_of_bound(is_same_element(row, self, i), absolute(row, self->got, self->want, i), bound), i);
@@ -175,6 +226,8 @@ static struct difference compare_products(const struct comparison *self)
 struct difference compare(const struct comparison *comparison)
 {
     static struct difference (*const kinds[])(const struct comparison *self) = {
-        [COMPARE_BITS] = compare_bits, [COMPARE_SUM] = compare_sums, [COMPARE_PRODUCT] = compare_products};
+        [COMPARE_BITS] = compare_bits,        [COMPARE_SUM] = compare_sums,
+        [COMPARE_AVERAGE] = compare_sums,     [COMPARE_PREMUL] = compare_sums,
+        [COMPARE_PRODUCT] = compare_products, [COMPARE_LARGEST] = compare_largest};
     return kinds[comparison->kind](comparison);
 }

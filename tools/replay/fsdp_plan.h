@@ -4,6 +4,8 @@
  *
  *     init.NAME, rankR.x.S.M, rankR.y.S.M                      what the run starts from
  *     rankR.loss.S.M, rankR.grad.S.NAME, rankR.norm.S, rankR.param.S.NAME, final.NAME
+ *
+ * In a file with several cases these names stand behind CASE/.
  */
 #ifndef REPLAY_FSDP_PLAN_H
 #define REPLAY_FSDP_PLAN_H
@@ -16,7 +18,7 @@
 #include "fsdp_checks.h"
 #include "shoal/safetensors.h"
 
-#define FSDP_TENSOR_BYTES 128 /* of the longest name */
+#define FSDP_TENSOR_BYTES 256 /* of the longest name */
 
 enum fsdp_kind {
     FSDP_LOSS,
@@ -29,6 +31,7 @@ enum fsdp_kind {
 struct fsdp_plan {
     const struct fsdp_case *run;
     const shoal_safetensors *file;
+    const char *prefix; /* of all names in the file */
     struct fsdp_checks *checks;
     size_t *numbers; /* of checks: fsdp_plan_number */
     bool can_run;    /* all that the run starts from is there */
@@ -36,7 +39,7 @@ struct fsdp_plan {
 
 /* Returns false if memory runs out. */
 bool fsdp_plan_make(struct fsdp_plan *self, const struct fsdp_case *run, const shoal_safetensors *file,
-                    struct fsdp_checks *checks);
+                    const char *prefix, struct fsdp_checks *checks);
 void fsdp_plan_free(struct fsdp_plan *self);
 
 /* The check of a result. `index`: of the micro-batch or the name; 0 for the norm. */

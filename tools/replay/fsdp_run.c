@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "base/try.h"
+#include "fsdp_comm.h"
+#include "fsdp_extend.h"
 #include "shoal/autograd.h"
 #include "shoal/fully_shard.h"
 #include "shoal/mesh.h"
@@ -22,7 +24,7 @@ struct player {
     const struct fsdp_case *run;
     int rank;
     shoal_world *world;
-    shoal_mesh *mesh;
+    struct fsdp_meshes meshes;
     shoal_module *net;
     shoal_nn_optimizer *optimizer;
 };
@@ -34,8 +36,12 @@ static shoal_status layer_forward(shoal_module *module, shoal_tensor *const *inp
 {
     (void)n_inputs;
     (void)n_outputs;
-    outputs[0] = shoal_nn_linear(inputs[0], shoal_module_parameter(module, "weight"),
-                                 shoal_module_find_parameter(module, "bias"));
+    shoal_tensor *weight = shoal_module_parameter(module, "weight");
+    if (weight && shoal_tensor_n_dims(weight) == 3) {
+        const int64_t *shape = shoal_tensor_shape(weight);
+        weight = shoal_reshape(weight, (int64_t[]){shape[0] * shape[1], shape[2]}, 2);
+    }
+    outputs[0] = shoal_nn_linear(inputs[0], weight, shoal_module_find_parameter(module, "bias"));
     return SHOAL_OK;
 }
 
@@ -82,9 +88,9 @@ static shoal_status add_parameter(const struct player *self, const struct fsdp_n
     if (name->layer >= 0) {
         (void)snprintf(place, sizeof place, "layers.%d", name->layer);
     }
-    const char *own = name->layer < 0 ? "scale" : name->n_dims == 2 ? "weight" : "bias";
+    const char *own = name->layer < 0 ? "scale" : name->is_weight ? "weight" : "bias";
     TRY(shoal_module_add_parameter(shoal_module_child(self->net, place), own, tensor));
-    if (name->n_dims == 2 && fsdp_case_shares_weight(self->run, name->layer + 1)) {
+    if (name->is_weight && fsdp_case_shares_weight(self->run, name->layer + 1)) {
         TRY(shoal_module_add_parameter(shoal_module_child(self->net, "layers.2"), own, tensor));
     }
     return SHOAL_OK;
@@ -115,55 +121,51 @@ static int choose_dimension(void *context, const char *path, const shoal_tensor 
     (void)path; /* that within the unit */
     for (int i = 0; i < self->run->n_names; i++) {
         const struct fsdp_name *name = &self->run->names[i];
-        if (name->is_cut_along_1 && shoal_module_find_parameter(self->net, name->text) == parameter) {
-            return 1;
+        if (name->cut_dim > 0 && shoal_module_find_parameter(self->net, name->text) == parameter) {
+            return name->cut_dim;
         }
     }
     return 0;
 }
 
-static shoal_status make_mesh(struct player *self)
-{
-    if (self->run->n_replicas == 0) {
-        return SHOAL_OK;
-    }
-    const int shape[] = {self->run->n_replicas, self->run->n_shards};
-    const char *const names[] = {"replicate", "shard"};
-    return shoal_mesh_create(self->world, "cpu", NULL, shape, 2, names, &self->mesh);
-}
-
 /* One unit; its modules share what is set. */
-static shoal_status shard(struct player *self, shoal_module *const *modules, size_t n_modules)
+static shoal_status shard(struct player *self, shoal_module *const *modules, size_t n_modules,
+                          const struct fsdp_unit_case *unit)
 {
     const struct fsdp_case *run = self->run;
     shoal_fully_shard_options options = {.struct_size = sizeof options,
-                                         .group = self->mesh ? NULL : shoal_world_group(self->world),
-                                         .mesh = self->mesh,
                                          .reshard = run->reshard,
                                          .reshard_ranks = run->reshard_ranks,
                                          .param_dtype = run->param_dtype,
                                          .reduce_dtype = run->reduce_dtype,
                                          .placement = choose_dimension,
                                          .placement_context = self};
+    TRY(fsdp_meshes_find(&self->meshes, self->world, &unit->ranks, &options.group, &options.mesh));
     TRY(shoal_fully_shard_list(modules, n_modules, &options));
-    return run->divide > 0
-               ? shoal_fsdp_set_divide_factor(shoal_fully_shard_unit(modules[0], false), run->divide)
-               : SHOAL_OK;
+    shoal_fsdp_unit *handle = shoal_fully_shard_unit(modules[0], false);
+    if (unit->divide > 0) {
+        TRY(shoal_fsdp_set_divide_factor(handle, unit->divide));
+    }
+    if (run->force_sum) {
+        TRY(shoal_fsdp_set_force_sum(handle, true));
+    }
+    return fsdp_comm_set(&self->meshes, run, handle, &unit->ranks);
 }
 
 static shoal_status shard_net(struct player *self)
 {
     shoal_module *layers = shoal_module_child(self->net, "layers");
-    TRY(make_mesh(self));
+    const struct fsdp_unit_case *units = self->run->units;
     for (int i = 0; i < self->run->n_layers; i++) {
         shoal_module *modules[2] = {shoal_module_child_at(layers, (size_t)i, NULL)};
+        const struct fsdp_unit_case *unit = &units[i];
         size_t n_modules = 1;
         if (fsdp_case_shares_weight(self->run, i + 1)) {
             modules[n_modules++] = shoal_module_child_at(layers, (size_t)++i, NULL);
         }
-        TRY(shard(self, modules, n_modules));
+        TRY(shard(self, modules, n_modules, unit));
     }
-    return shard(self, &self->net, 1);
+    return shard(self, &self->net, 1, &units[self->run->n_layers]);
 }
 
 static shoal_status make_optimizer(struct player *self)
@@ -240,13 +242,38 @@ static void compare_parameters(const struct player *self, int step)
 
 /* Training --------------------------------------------------------------------------------------------- */
 
+/* Units that do not reduce until the last micro-batch, each by itself: others reduce every time. */
+static shoal_status choose_sync(const struct player *self, bool is_last)
+{
+    const struct fsdp_case *run = self->run;
+    shoal_module *layers = shoal_module_child(self->net, "layers");
+    for (int i = 0; i <= run->n_layers; i++) {
+        bool is_root = i == run->n_layers;
+        if (!is_root && fsdp_case_shares_weight(run, i)) {
+            continue;
+        }
+        shoal_module *module = is_root ? self->net : shoal_module_child_at(layers, (size_t)i, NULL);
+        TRY(shoal_fsdp_set_sync(shoal_fully_shard_unit(module, false), is_last || !run->units[i].no_sync));
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status choose_reduction(const struct player *self, bool is_last)
 {
+    shoal_fsdp_unit *all = shoal_fully_shard_unit(self->net, true);
+    if (self->run->keeps_gathered) {
+        TRY(shoal_fsdp_set_reshard_after_backward(all, is_last));
+    }
+    if (self->run->says_last) {
+        shoal_fsdp *fsdp;
+        TRY(shoal_fully_shard_context(self->net, &fsdp));
+        TRY(shoal_fsdp_set_is_last_backward(fsdp, is_last));
+    }
     switch (self->run->accumulation) {
     case FSDP_NO_SYNC:
-        return shoal_fsdp_set_sync(shoal_fully_shard_unit(self->net, true), is_last);
+        return choose_sync(self, is_last);
     case FSDP_NO_ALL_REDUCE:
-        return shoal_fsdp_set_all_reduce(shoal_fully_shard_unit(self->net, true), is_last);
+        return shoal_fsdp_set_all_reduce(all, is_last);
     case FSDP_REDUCE_ALWAYS:
         break;
     }
@@ -286,7 +313,9 @@ static shoal_status play_step(const struct player *self, int step)
     }
     TRY(shoal_nn_optimizer_step(self->optimizer));
     TRY(shoal_nn_optimizer_zero_grad(self->optimizer));
-    compare_parameters(self, step);
+    if (fsdp_case_has_params(self->run, step)) {
+        compare_parameters(self, step);
+    }
     return SHOAL_OK;
 }
 
@@ -316,12 +345,13 @@ static shoal_status train(struct player *self)
 {
     TRY(make_net(self));
     TRY(shard_net(self));
+    TRY(fsdp_extend(self->run, self->net));
     TRY(make_optimizer(self));
     for (int step = 0; step < self->run->n_steps; step++) {
         TRY(shoal_scope_begin());
         TRY(end_scope(play_step(self, step)));
     }
-    return play_final(self);
+    return self->run->is_one_of_many ? SHOAL_OK : play_final(self);
 }
 
 static shoal_status play(shoal_world *world, void *context)
@@ -332,7 +362,7 @@ static shoal_status play(shoal_world *world, void *context)
     shoal_status status = end_scope(train(&self));
     shoal_nn_optimizer_free(self.optimizer);
     shoal_module_unref(self.net);
-    shoal_mesh_free(self.mesh);
+    fsdp_meshes_free(&self.meshes);
     return status;
 }
 

@@ -39,6 +39,8 @@ static inline bool fold_has_meaning(shoal_reduce_op reduce, shoal_dtype dtype)
     switch (dtype_kind(dtype)) {
     case DTYPE_KIND_FLOAT:
         return !is_bitwise;
+    case DTYPE_KIND_FLOAT8:
+        return false;
     case DTYPE_KIND_COMPLEX:
         return is_linear;
     case DTYPE_KIND_BOOLEAN:

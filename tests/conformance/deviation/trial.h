@@ -176,10 +176,21 @@ static inline bool is_refusal(shoal_status status)
     return status == SHOAL_ERR_INVALID || status == SHOAL_ERR_STATE || status == SHOAL_ERR_UNSUPPORTED;
 }
 
+/*
+ * With replicas, a unit is gathered by the ranks of one row of the mesh, and the other row may have gathered its own
+ * before. If its next call is no call of FSDP, it finds that a rank of the row that deviated has closed its world.
+ */
+static inline bool is_left_alone(const struct program *p, const struct runner *runner)
+{
+    return p->layout == LAYOUT_MESH && runner->rank / 2 != p->deviation.rank / 2 &&
+           runner->status == SHOAL_ERR_PEER && strstr(runner->text, "has closed its world");
+}
+
 static inline enum verdict judge(const struct program *p, const struct rank_thread *ranks)
 {
     int n_ok = 0;
     int n_told = 0;
+    int n_alone = 0;
     int n_unnamed = 0;
     for (int r = 0; r < p->n_ranks; r++) {
         const struct runner *runner = &ranks[r].runner;
@@ -192,9 +203,10 @@ static inline enum verdict judge(const struct program *p, const struct rank_thre
         bool is_told = runner->status == SHOAL_ERR_MISMATCH;
         n_ok += runner->status == SHOAL_OK;
         n_told += is_told;
+        n_alone += is_left_alone(p, runner);
         n_unnamed += is_told && !names_both(runner->text);
     }
-    if (n_told == p->n_ranks) {
+    if (n_told + n_alone == p->n_ranks && n_told > 0) {
         return n_unnamed > 0 ? VERDICT_UNNAMED : VERDICT_TOLD;
     }
     if (n_ok == p->n_ranks) {

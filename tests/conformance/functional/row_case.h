@@ -202,6 +202,8 @@ static inline bool row_add_reduce(struct row_case *c, shoal_dtype dtype, bool ma
     case DTYPE_KIND_FLOAT:
         name = for_floats[row_pick(c, 0, may_premul ? 6 : 5)];
         break;
+    case DTYPE_KIND_FLOAT8: /* row_pick_dtype does not pick it */
+        break;
     case DTYPE_KIND_COMPLEX:
         name = for_complex[row_pick(c, 0, may_premul ? 2 : 1)];
         break;

@@ -565,9 +565,9 @@ static inline void add_one_(struct op_case *c, struct test_random *r, shoal_dtyp
         add_one_(c, r, pick_operand_dtype(r));      \
         add_operand(c, r);                          \
     }
-CASES_OF_OPERATOR(add, pick_dtype)
+CASES_OF_OPERATOR(add, pick_computed_dtype)
 CASES_OF_OPERATOR(sub, pick_number_dtype)
-CASES_OF_OPERATOR(mul, pick_dtype)
+CASES_OF_OPERATOR(mul, pick_computed_dtype)
 CASES_OF_OPERATOR(div, pick_number_dtype)
 
 CASE(neg)
@@ -617,7 +617,8 @@ static inline void add_lists(struct op_case *c, struct test_random *r, bool need
     int64_t shapes[4][SHOAL_MAX_DIMS];
     for (int i = 0; i < n; i++) {
         n_dims[i] = pick_shape(r, 0, 4, shapes[i]);
-        (void)add_input_shaped(c, r, pick_dtype(r), n_dims[i], shapes[i], /*may_repeat=*/false);
+        shoal_dtype target = needs_same_dtype ? pick_computed_dtype(r) : pick_dtype(r);
+        (void)add_input_shaped(c, r, target, n_dims[i], shapes[i], /*may_repeat=*/false);
     }
     for (int i = 0; i < n; i++) {
         shoal_dtype dtype = needs_same_dtype || chance(r, 2) ? c->inputs[i].dtype : pick_dtype(r);
@@ -651,51 +652,7 @@ CASE(foreach_div)
     add_operand(c, r);
 }
 
-/* Sharding ----------------------------------------------------------------------------------------------------- */
-
-CASE(chunk_cat)
-{
-    shoal_dtype dtype = pick_dtype(r);
-    int n = (int)pick(r, 1, 5);
-    for (int i = 0; i < n; i++) {
-        int64_t shape[SHOAL_MAX_DIMS] = {0};
-        int n_dims = pick_shape(r, 1, 4, shape);
-        for (int k = 0; k < n_dims; k++) {
-            shape[k] = shape[k] == 0 ? 1 : shape[k];
-        }
-        (void)add_input_shaped(c, r, dtype, n_dims, shape, /*may_repeat=*/true);
-    }
-    add_tensors(c, 0, n);
-    add_int(c, pick(r, 1, 8));
-    add_dtype(c, chance(r, 2) ? dtype : pick_dtype(r));
-}
-
-CASE(split_with_sizes_copy)
-{
-    case_split_with_sizes(c, r);
-}
-
-CASE(all_gather_copy_in)
-{
-    int n = (int)pick(r, 0, 4);
-    int64_t n_ranks = pick(r, 1, 5);
-    int64_t row_elems = 0;
-    for (int i = 0; i < n; i++) {
-        int input = add_input(c, r, pick_dtype(r), 0, 3);
-        row_elems += count_of(layout_of(c, input)->n_dims, layout_of(c, input)->shape);
-    }
-    int64_t total = n_ranks * row_elems;
-    int output = add_input_shaped(c, r, pick_dtype(r), 1, &total, /*may_repeat=*/false);
-    struct case_input *flat = &c->inputs[output];
-    if (total > 1) {
-        flat->layout.strides[0] = 1;
-        flat->layout.offset = pick(r, 0, flat->storage_elems - total);
-    }
-    add_tensor(c, output);
-    add_tensors(c, 0, n);
-    add_int(c, n_ranks);
-    add_int(c, pick(r, 0, n_ranks - 1));
-}
+#include "conformance/ops/cases_sharding.h"
 
 CASE(where_equal)
 {

@@ -313,30 +313,96 @@ EXPECT(foreach_div)
 
 /* Sharding ----------------------------------------------------------------------------------------------------- */
 
-/* Row-major values of all inputs of a list, one after the other in `values`, and where each begins. */
-EXPECT(chunk_cat)
+/* Where chunk_cat puts an element: `column` elements of other tensors are before this one's in a row. */
+static inline int64_t chunk_place(const struct layout *layout, const int64_t *index, int dim,
+                                  int64_t n_chunks, int64_t row_elems, int64_t column)
 {
-    int64_t n_chunks = int_of(c, 1);
-    shoal_dtype dtype = c->arguments[2].dtype;
-    int64_t shape[2] = {n_chunks, 0};
-    for (int i = 0; i < c->arguments[0].n_inputs; i++) {
-        const struct layout *layout = layout_of(c, i);
-        int64_t chunk_rows = (layout->shape[0] + n_chunks - 1) / n_chunks;
-        shape[1] += chunk_rows * count_of(layout->n_dims - 1, layout->shape + 1);
+    int64_t block = 0;
+    int64_t inner = 0;
+    int64_t inner_elems = count_of(layout->n_dims - dim - 1, layout->shape + dim + 1);
+    int64_t chunk_rows = (layout->shape[dim] + n_chunks - 1) / n_chunks;
+    for (int i = 0; i < dim; i++) {
+        block = block * layout->shape[i] + index[i];
     }
-    struct expected_output *output = add_output(e, RELATION_NEW, dtype, 2, shape);
-    memset(output->values, 0, (size_t)(shape[0] * shape[1]) * sizeof(output->values[0]));
+    for (int i = dim + 1; i < layout->n_dims; i++) {
+        inner = inner * layout->shape[i] + index[i];
+    }
+    int64_t row = block * n_chunks + index[dim] / chunk_rows;
+    return row * row_elems + column + index[dim] % chunk_rows * inner_elems + inner;
+}
+
+/* The values of chunk_cat, row-major; inputs 0..n-1. Returns how many elements a row has. */
+static inline int64_t chunk_row_elems(const struct op_case *c, int n, int64_t n_chunks, int dim)
+{
+    int64_t row_elems = 0;
+    for (int i = 0; i < n; i++) {
+        row_elems += chunk_elems_of(c, i, n_chunks, dim);
+    }
+    return row_elems;
+}
+
+static inline void fill_chunks(const struct op_case *c, int n, int64_t n_chunks, int dim, shoal_dtype dtype,
+                               struct scalar *values)
+{
+    int64_t row_elems = chunk_row_elems(c, n, n_chunks, dim);
     int64_t column = 0;
-    for (int i = 0; i < c->arguments[0].n_inputs; i++) {
+    memset(values, 0,
+           (size_t)(count_of(dim, layout_of(c, 0)->shape) * n_chunks * row_elems) * sizeof(values[0]));
+    for (int i = 0; i < n; i++) {
         const struct layout *layout = layout_of(c, i);
-        int64_t row_elems = count_of(layout->n_dims - 1, layout->shape + 1);
-        int64_t chunk_elems = (layout->shape[0] + n_chunks - 1) / n_chunks * row_elems;
         FOR_EACH(at, layout->n_dims, layout->shape)
         {
-            int64_t to = at.at / chunk_elems * shape[1] + column + at.at % chunk_elems;
-            output->values[to] = scalar_cast(dtype, c->inputs[i].dtype, case_load(c, i, at.index));
+            values[chunk_place(layout, at.index, dim, n_chunks, row_elems, column)] =
+                scalar_cast(dtype, c->inputs[i].dtype, case_load(c, i, at.index));
         }
-        column += chunk_elems;
+        column += chunk_elems_of(c, i, n_chunks, dim);
+    }
+}
+
+EXPECT(chunk_cat)
+{
+    int n = c->arguments[0].n_inputs;
+    int dim = dim_of(c, 3, layout_of(c, 0)->n_dims);
+    int64_t shape[SHOAL_MAX_DIMS] = {0};
+    memcpy(shape, layout_of(c, 0)->shape, (size_t)dim * sizeof(shape[0]));
+    shape[dim] = int_of(c, 1);
+    shape[dim + 1] = chunk_row_elems(c, n, shape[dim], dim);
+    struct expected_output *output = add_output(e, RELATION_NEW, c->arguments[2].dtype, dim + 2, shape);
+    fill_chunks(c, n, shape[dim], dim, output->dtype, output->values);
+}
+
+EXPECT(chunk_cat_out)
+{
+    int out = input_of(c, 0);
+    const struct layout *layout = layout_of(c, out);
+    struct scalar *values = calloc((size_t)count_of(layout->n_dims, layout->shape), sizeof(*values));
+    REQUIRE(values != NULL);
+    fill_chunks(c, c->arguments[1].n_inputs, int_of(c, 2), dim_of(c, 3, layout_of(c, 0)->n_dims),
+                c->inputs[out].dtype, values);
+    add_same(e, c, out);
+    FOR_EACH(at, layout->n_dims, layout->shape)
+    {
+        write_place(e, c, out, place_of(layout, at.index), values[at.at]);
+    }
+    free(values);
+}
+
+EXPECT(split_with_sizes_copy_out)
+{
+    int dim = dim_of(c, 3, layout_of(c, 0)->n_dims);
+    int64_t start = 0;
+    for (int i = 0; i < c->arguments[0].n_inputs; i++) {
+        int out = input_of(c, 0) + i;
+        const struct layout *layout = layout_of(c, out);
+        add_same(e, c, out);
+        FOR_EACH(at, layout->n_dims, layout->shape)
+        {
+            int64_t index[SHOAL_MAX_DIMS] = {0};
+            memcpy(index, at.index, sizeof(index));
+            index[dim] += start;
+            write_place(e, c, out, place_of(layout, at.index), case_load(c, 0, index));
+        }
+        start += layout->shape[dim];
     }
 }
 
@@ -387,6 +453,7 @@ static inline bool is_equal(shoal_dtype dtype, struct scalar a, struct scalar b)
     bool is_same_im = a.im == b.im || (isnan(a.im) && isnan(b.im));
     switch (dtype_kind(dtype)) {
     case DTYPE_KIND_FLOAT:
+    case DTYPE_KIND_FLOAT8:
         return is_same_re;
     case DTYPE_KIND_COMPLEX:
         return is_same_re && is_same_im;

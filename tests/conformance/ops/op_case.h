@@ -134,12 +134,22 @@ static inline shoal_dtype pick_dtype(struct test_random *random)
     return (shoal_dtype)pick(random, 1, DTYPE_COUNT - 1);
 }
 
-/* Without bool, which has no difference, quotient or sum. */
-static inline shoal_dtype pick_number_dtype(struct test_random *random)
+/* Without 8-bit floats, which have no arithmetic. */
+static inline shoal_dtype pick_computed_dtype(struct test_random *random)
 {
     shoal_dtype dtype;
     do {
         dtype = pick_dtype(random);
+    } while (dtype_kind(dtype) == DTYPE_KIND_FLOAT8);
+    return dtype;
+}
+
+/* Without bool too, which has no difference, quotient or sum. */
+static inline shoal_dtype pick_number_dtype(struct test_random *random)
+{
+    shoal_dtype dtype;
+    do {
+        dtype = pick_computed_dtype(random);
     } while (dtype == SHOAL_BOOL);
     return dtype;
 }
@@ -310,7 +320,7 @@ static inline void fill_bytes(struct test_random *random, struct case_input *inp
     for (int64_t i = 0; i < input->storage_elems; i++) {
         unsigned char *element = &input->bytes[(size_t)i * dtype_bytes(input->dtype)];
         struct scalar value = {0, 0, 0};
-        if (kind == DTYPE_KIND_FLOAT || kind == DTYPE_KIND_COMPLEX) {
+        if (dtype_is_real(input->dtype) || kind == DTYPE_KIND_COMPLEX) {
             value.re = round_to(input->dtype, pick_real(random));
             value.im = kind == DTYPE_KIND_COMPLEX ? round_to(input->dtype, pick_real(random)) : 0;
         } else if (chance(random, 3)) {

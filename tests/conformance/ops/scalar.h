@@ -35,6 +35,10 @@ static inline struct format format_of(shoal_dtype dtype)
         return (struct format){11, -14, 15};
     case SHOAL_BF16:
         return (struct format){8, -126, 127};
+    case SHOAL_F8_E4M3FN: /* its largest exponent has one number less than others; see round_wide */
+        return (struct format){4, -6, 8};
+    case SHOAL_F8_E5M2:
+        return (struct format){3, -14, 15};
     case SHOAL_F32:
     case SHOAL_C64:
         return (struct format){24, -126, 127};
@@ -43,11 +47,14 @@ static inline struct format format_of(shoal_dtype dtype)
     }
 }
 
-/* To nearest, ties to even, with gradual underflow and overflow to infinity. */
+/* To nearest, ties to even, with gradual underflow and overflow to infinity; in e4m3fn to NaN. */
 static inline double round_wide(shoal_dtype dtype, long double value)
 {
     struct format format = format_of(dtype);
     int exponent;
+    if (isinf(value) && dtype == SHOAL_F8_E4M3FN) {
+        return (double)NAN;
+    }
     if (isnan(value) || isinf(value) || value == 0) {
         return (double)value;
     }
@@ -55,6 +62,9 @@ static inline double round_wide(shoal_dtype dtype, long double value)
     exponent = exponent - 1 < format.min_exponent ? format.min_exponent : exponent - 1;
     int step = exponent - (format.precision - 1);
     long double rounded = ldexpl(rintl(ldexpl(value, -step)), step);
+    if (dtype == SHOAL_F8_E4M3FN && fabsl(rounded) > 448) {
+        return (double)NAN;
+    }
     if (fabsl(rounded) >= ldexpl(1, format.max_exponent + 1)) {
         return value < 0 ? -(double)INFINITY : (double)INFINITY;
     }
@@ -108,6 +118,33 @@ static inline double decode_half(shoal_dtype dtype, uint16_t bits)
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 
+/* 8-bit floats -------------------------------------------------------------------------------------------- */
+
+static inline double decode_f8(shoal_dtype dtype, uint8_t bits)
+{
+    if (dtype == SHOAL_F8_E5M2) { /* the first byte of an f16 */
+        return decode_half(SHOAL_F16, (uint16_t)(bits << 8));
+    }
+    int exponent = bits >> 3 & 15;
+    int fraction = bits & 7;
+    double magnitude = exponent == 15 && fraction == 7 ? (double)NAN
+                       : exponent == 0                 ? ldexp(fraction, -9)
+                                                       : ldexp(fraction + 8, exponent - 10);
+    return bits & 0x80 ? -magnitude : magnitude;
+}
+
+/* The code whose number it is; every number that the format can hold has one. */
+static inline uint8_t encode_f8(shoal_dtype dtype, double value)
+{
+    for (unsigned code = 0; code < 256 && !isnan(value); code++) {
+        double number = decode_f8(dtype, (uint8_t)code);
+        if (number == value && !signbit(number) == !signbit(value)) {
+            return (uint8_t)code;
+        }
+    }
+    return 0x7f;
+}
+
 /* Memory --------------------------------------------------------------------------------------------------- */
 
 static inline uint64_t wrap_to(shoal_dtype dtype, uint64_t bits)
@@ -148,6 +185,10 @@ static inline struct scalar scalar_load(shoal_dtype dtype, const void *element)
         memcpy(&half, element, 2);
         value.re = decode_half(dtype, half);
         break;
+    case SHOAL_F8_E4M3FN:
+    case SHOAL_F8_E5M2:
+        value.re = decode_f8(dtype, *(const unsigned char *)element);
+        break;
     case SHOAL_BOOL:
         value.bits = *(const unsigned char *)element != 0;
         break;
@@ -185,6 +226,10 @@ static inline void scalar_store(shoal_dtype dtype, void *element, struct scalar 
         half = encode_half(dtype, value.re);
         memcpy(element, &half, 2);
         break;
+    case SHOAL_F8_E4M3FN:
+    case SHOAL_F8_E5M2:
+        *(unsigned char *)element = encode_f8(dtype, value.re);
+        break;
     default:
         for (size_t i = 0; i < dtype_bytes(dtype); i++) {
             ((unsigned char *)element)[i] = (unsigned char)(value.bits >> (8 * i));
@@ -200,7 +245,7 @@ static inline bool scalar_is_same(shoal_dtype dtype, const void *a, const void *
         return true;
     }
     enum dtype_kind kind = dtype_kind(dtype);
-    if (kind == DTYPE_KIND_FLOAT) {
+    if (dtype_is_real(dtype)) {
         return isnan(scalar_load(dtype, a).re) && isnan(scalar_load(dtype, b).re);
     }
     if (kind != DTYPE_KIND_COMPLEX) {
@@ -233,10 +278,10 @@ static inline struct scalar scalar_cast(shoal_dtype to, shoal_dtype from, struct
 {
     enum dtype_kind from_kind = dtype_kind(from);
     enum dtype_kind to_kind = dtype_kind(to);
-    bool is_real = from_kind == DTYPE_KIND_FLOAT || from_kind == DTYPE_KIND_COMPLEX;
+    bool is_real = dtype_is_real(from) || from_kind == DTYPE_KIND_COMPLEX;
     bool is_complex = from_kind == DTYPE_KIND_COMPLEX;
     struct scalar result = {0, 0, 0};
-    if (to_kind == DTYPE_KIND_FLOAT || to_kind == DTYPE_KIND_COMPLEX) {
+    if (dtype_is_real(to) || to_kind == DTYPE_KIND_COMPLEX) {
         long double wide =
             from_kind == DTYPE_KIND_SIGNED ? (long double)(int64_t)value.bits : (long double)value.bits;
         result.re = round_wide(to, is_real ? (long double)value.re : wide);
@@ -304,6 +349,8 @@ static inline struct scalar scalar_compute(shoal_dtype dtype, char verb, struct 
     switch (dtype_kind(dtype)) {
     case DTYPE_KIND_FLOAT:
         result.re = round_to(dtype, compute(dtype, verb, x.re, y.re));
+        break;
+    case DTYPE_KIND_FLOAT8: /* has no arithmetic */
         break;
     case DTYPE_KIND_COMPLEX:
         result = compute_complex(dtype, verb, x, y);

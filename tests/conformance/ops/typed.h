@@ -87,7 +87,8 @@ TYPED_ONE(neg_, TENSOR(0))
 TYPED_ONE(sum, TENSOR(0), DIMS(1), v[2].as.boolean)
 TYPED_ONE(mean, TENSOR(0), DIMS(1), v[2].as.boolean)
 TYPED_ONE(where_equal, TENSOR(0), TENSOR(1), TENSOR(2))
-TYPED_ONE(chunk_cat, LIST(0), INT(1), v[2].as.dtype)
+TYPED_ONE(chunk_cat, LIST(0), INT(3), INT(1), v[2].as.dtype)
+TYPED_ONE(chunk_cat_out, LIST(1), INT(3), INT(2), TENSOR(0))
 TYPED_MANY(split_with_sizes_copy, TENSOR(0), v[1].as.integers, v[1].count, INT(2))
 
 TYPED(foreach_copy_)
@@ -103,6 +104,14 @@ TYPED(foreach_add_)
 TYPED(foreach_div)
 {
     return give_many(result, shoal_foreach_div(LIST(0), NUMBER(1)), v[0].count);
+}
+
+TYPED(split_with_sizes_copy_out)
+{
+    return give_many(
+        result,
+        shoal_split_with_sizes_copy_out(TENSOR(1), v[2].as.integers, v[2].count, INT(3), v[0].as.tensors),
+        v[0].count);
 }
 
 TYPED(all_gather_copy_in)
