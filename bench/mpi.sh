@@ -54,7 +54,7 @@ show_bars() {
 }
 
 for flavour in openmpi mpich; do
-    if ! command -v "mpicc.$flavour" >/dev/null || [[ ! -e $lib/libshoal_mpi_$flavour.so ]]; then
+    if ! command -v "mpicc.$flavour" >/dev/null || [[ ! -e $lib/shoal/libshoal_mpi_$flavour-1.so ]]; then
         echo "$flavour: not here, or without a module"
         continue
     fi

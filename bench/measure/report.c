@@ -28,25 +28,16 @@ void measure_print_cpu(FILE *out)
     }
 }
 
-void measure_print_header(void)
+void measure_print_header(const struct measure_request *request)
 {
-    printf("%-14s %5s %10s %10s %-5s %-5s %4s %-9s %-16s %-9s %10s %10s %10s %8s %8s %7s\n", "#op", "ranks",
+    printf("%-14s %5s %10s %10s %-5s %-5s %4s %-9s %-16s %-9s %10s %10s %10s %8s %8s %7s", "#op", "ranks",
            "bytes", "count", "dtype", "redop", "root", "transport", "algorithm", "buffers", "median_us",
            "p99_us", "max_us", "algbw", "busbw", "wrong");
+    if (request->has_in_place) {
+        printf(" %12s %12s %12s %12s", "in_place_us", "in_place_alg", "in_place_bus", "in_place_bad");
+    }
+    printf("\n");
 }
-
-struct summary {
-    double min_us;
-    double median_us;
-    double p99_us;
-    double max_us;
-    double mean_us;
-    double slow;   /* the share of slow iterations */
-    double cpu_us; /* processor time of a rank in an iteration; without rank 0 where that comes late */
-    double algbw_gbs;
-    double busbw_gbs;
-    uint64_t wrong;
-};
 
 static int compare_times(const void *left, const void *right)
 {
@@ -57,7 +48,7 @@ static int compare_times(const void *left, const void *right)
 
 /* Means over the iterations, whose times are sorted. */
 static void summarise_means(const struct measure_plan *plan, struct measure_page *page, const int64_t *times,
-                            struct summary *summary)
+                            struct measure_summary *summary)
 {
     const struct measure_request *request = plan->request;
     int n = plan->n_iterations;
@@ -75,8 +66,10 @@ static void summarise_means(const struct measure_plan *plan, struct measure_page
 }
 
 /* The longest of the ranks, per iteration, into rank 0's own times. */
-static void summarise(const struct measure_plan *plan, struct measure_page *page, struct summary *summary)
+void measure_summarise(const struct measure_plan *plan, struct measure_page *page,
+                       struct measure_summary *summary)
 {
+    *summary = (struct measure_summary){0};
     size_t n = (size_t)plan->n_iterations;
     int64_t *longest = measure_page_times(page, 0);
     summary->wrong = *measure_page_wrong(page, 0);
@@ -101,10 +94,14 @@ static void summarise(const struct measure_plan *plan, struct measure_page *page
 }
 
 static void print_json(const struct measure_plan *plan, const struct measure_library *library,
-                       const char *algorithm, const struct summary *summary)
+                       const char *algorithm, const struct measure_summary *summary,
+                       const struct measure_summary *in_place)
 {
     const struct measure_request *request = plan->request;
     const struct measure_op_row *op = &measure_ops[request->op];
+    char root[16];
+    (void)snprintf(root, sizeof root, "%d", request->root);
+    const char *quote = op->reduces ? "\"" : "";
     printf(
         "{\"op\": \"%s\", \"ranks\": %d, \"bytes\": %zu, \"dtype\": \"%s\", \"transport\": \"%s\", "
         "\"algorithm\": \"%s\", \"median_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f, \"wrong\": %" PRIu64
@@ -113,32 +110,45 @@ static void print_json(const struct measure_plan *plan, const struct measure_lib
         summary->median_us, summary->p99_us, summary->max_us, summary->wrong);
     printf("\"min_us\": %.3f, \"mean_us\": %.3f, \"slow\": %.4f, \"cpu_us\": %.3f, \"algbw_gbs\": %.3f, "
            "\"busbw_gbs\": %.3f, \"buffers\": \"%s\", \"rotate\": %zu, "
-           "\"iterations\": %d, \"size\": %zu, \"count\": %zu, \"redop\": %s, \"root\": %s}\n",
+           "\"iterations\": %d, \"size\": %zu, \"count\": %zu, \"redop\": %s%s%s, \"root\": %s",
            summary->min_us, summary->mean_us, summary->slow, summary->cpu_us, summary->algbw_gbs,
            summary->busbw_gbs, library->buffers, request->rotate_bytes, plan->n_iterations,
-           plan->bytes > 0 ? plan->size_bytes : 0, plan->count, op->reduces ? "\"sum\"" : "null",
-           op->has_root ? "0" : "null");
+           plan->bytes > 0 ? plan->size_bytes : 0, plan->count, quote,
+           op->reduces ? measure_redops[request->redop].name : "null", quote, op->has_root ? root : "null");
+    if (in_place) {
+        printf(", \"in_place_us\": %.3f, \"in_place_algbw_gbs\": %.3f, \"in_place_busbw_gbs\": %.3f, "
+               "\"in_place_wrong\": %" PRIu64,
+               in_place->median_us, in_place->algbw_gbs, in_place->busbw_gbs, in_place->wrong);
+    }
+    printf("}\n");
 }
 
 static void print_text(const struct measure_plan *plan, const struct measure_library *library,
-                       const char *algorithm, const struct summary *summary)
+                       const char *algorithm, const struct measure_summary *summary,
+                       const struct measure_summary *in_place)
 {
     const struct measure_request *request = plan->request;
     const struct measure_op_row *op = &measure_ops[request->op];
-    printf(
-        "%-14s %5d %10zu %10zu %-5s %-5s %4s %-9s %-16s %-9s %10.2f %10.2f %10.2f %8.2f %8.2f %7" PRIu64 "\n",
-        op->name, request->n_ranks, plan->bytes, plan->count, request->dtype->name, op->reduces ? "sum" : "-",
-        op->has_root ? "0" : "-", library->transport, algorithm, library->buffers, summary->median_us,
-        summary->p99_us, summary->max_us, summary->algbw_gbs, summary->busbw_gbs, summary->wrong);
+    char root[16];
+    (void)snprintf(root, sizeof root, "%d", request->root);
+    printf("%-14s %5d %10zu %10zu %-5s %-5s %4s %-9s %-16s %-9s %10.2f %10.2f %10.2f %8.2f %8.2f %7" PRIu64,
+           op->name, request->n_ranks, plan->bytes, plan->count, request->dtype->name,
+           op->reduces ? measure_redops[request->redop].name : "-", op->has_root ? root : "-",
+           library->transport, algorithm, library->buffers, summary->median_us, summary->p99_us,
+           summary->max_us, summary->algbw_gbs, summary->busbw_gbs, summary->wrong);
+    if (in_place) {
+        printf(" %12.2f %12.2f %12.2f %12" PRIu64, in_place->median_us, in_place->algbw_gbs,
+               in_place->busbw_gbs, in_place->wrong);
+    } else if (request->has_in_place) {
+        printf(" %12s %12s %12s %12s", "-", "-", "-", "-");
+    }
+    printf("\n");
 }
 
-uint64_t measure_print_row(const struct measure_plan *plan, struct measure_page *page,
-                           const struct measure_library *library)
+void measure_print_row(const struct measure_plan *plan, const struct measure_library *library,
+                       const char *algorithm, const struct measure_summary *summary,
+                       const struct measure_summary *in_place)
 {
-    struct summary summary = {0};
-    summarise(plan, page, &summary);
-    const char *algorithm = library->algorithm ? library->algorithm(library->context, plan) : "default";
-    (plan->request->is_json ? print_json : print_text)(plan, library, algorithm, &summary);
+    (plan->request->is_json ? print_json : print_text)(plan, library, algorithm, summary, in_place);
     fflush(stdout);
-    return summary.wrong;
 }

@@ -43,26 +43,52 @@ static MPI_Datatype find_datatype(const char *name)
     return MPI_DATATYPE_NULL;
 }
 
+/* MPI_OP_NULL where MPI has none, as for averages. */
+static MPI_Op find_op(enum measure_redop redop)
+{
+    switch (redop) {
+    case MEASURE_REDOP_sum:
+        return MPI_SUM;
+    case MEASURE_REDOP_product:
+        return MPI_PROD;
+    case MEASURE_REDOP_min:
+        return MPI_MIN;
+    case MEASURE_REDOP_max:
+        return MPI_MAX;
+    case MEASURE_REDOP_band:
+        return MPI_BAND;
+    case MEASURE_REDOP_bor:
+        return MPI_BOR;
+    case MEASURE_REDOP_bxor:
+        return MPI_BXOR;
+    case MEASURE_REDOP_avg:
+    case MEASURE_N_REDOPS:
+        break;
+    }
+    return MPI_OP_NULL;
+}
+
 /* Errors end the job: that is MPI's default. */
 static bool run(void *context, const struct measure_call *call)
 {
     MPI_Datatype datatype = *(MPI_Datatype *)context;
     int count = (int)call->count;
+    MPI_Op op = find_op(call->redop);
     switch (call->op) {
     case MEASURE_all_reduce:
-        MPI_Allreduce(call->send, call->recv, count, datatype, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(call->send, call->recv, count, datatype, op, MPI_COMM_WORLD);
         break;
     case MEASURE_all_gather:
         MPI_Allgather(call->send, count, datatype, call->recv, count, datatype, MPI_COMM_WORLD);
         break;
     case MEASURE_reduce_scatter:
-        MPI_Reduce_scatter_block(call->send, call->recv, count, datatype, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Reduce_scatter_block(call->send, call->recv, count, datatype, op, MPI_COMM_WORLD);
         break;
     case MEASURE_all_to_all:
         MPI_Alltoall(call->send, count, datatype, call->recv, count, datatype, MPI_COMM_WORLD);
         break;
     case MEASURE_broadcast:
-        MPI_Bcast(call->recv, count, datatype, 0, MPI_COMM_WORLD);
+        MPI_Bcast(call->recv, count, datatype, call->root, MPI_COMM_WORLD);
         break;
     case MEASURE_barrier:
         MPI_Barrier(MPI_COMM_WORLD);
@@ -109,13 +135,18 @@ static int measure(int argc, char **argv)
     if (!parse(argc, argv, &request, &path)) {
         return usage("bad arguments");
     }
-    MPI_Datatype datatype = find_datatype(request.dtype->name);
-    if (datatype == MPI_DATATYPE_NULL || request.to_bytes / request.dtype->bytes > INT_MAX) {
-        return usage("MPI has no such dtype or count");
+    MPI_Datatype datatype = request.dtype ? find_datatype(request.dtype->name) : MPI_DATATYPE_NULL;
+    if (datatype == MPI_DATATYPE_NULL || find_op(request.redop) == MPI_OP_NULL ||
+        request.to_bytes / request.dtype->bytes > INT_MAX) {
+        return usage("MPI has no such dtype, reduction or count");
     }
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &request.n_ranks);
+    const char *misfit = measure_misfit(&request);
+    if (misfit) {
+        return usage(misfit);
+    }
     struct measure_page *page = measure_page_map(&request, path);
     if (!page) {
         perror(path);
@@ -129,7 +160,7 @@ static int measure(int argc, char **argv)
     const struct measure_library library = {
         .transport = LIBRARY_NAME, .buffers = "heap", .context = &datatype, .run = run};
     bool is_good = measure_run(&request, page, rank, &library);
-    measure_page_unmap(page, &request);
+    measure_page_unmap(page);
     return is_good ? 0 : 1;
 }
 

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* One rank of `shoal bench all_reduce` and the like: its world, its buffers, and the call that is timed. */
 #include "bench/calls.h"
+#include "bench/ranks.h"
 #include "common/tool.h"
 
 #include "base/mem.h"
-#include "base/options.h"
 #include "comm/group/group.h"
 #include "shoal/status.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
 #include "shoal/world.h"
 #include "transport/algorithm.h"
-#include "transport/registry.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,50 +24,57 @@ struct rank {
     shoal_symmetric *send; /* with symmetric buffers */
     shoal_symmetric *recv;
     shoal_window *window; /* with a window */
+    shoal_dtype dtype;    /* of the next call */
     uint64_t n_gathers;
     uint64_t called_bytes; /* of all calls, as the table counts them */
     char algorithm[32];    /* of the last call */
+    char prefix[64];       /* of messages */
 };
 
 /* True when all is well; otherwise says what is not. */
 static bool check(const struct rank *rank, shoal_status status, const char *what)
 {
-    if (status != SHOAL_OK) {
-        fprintf(stderr, "shoal bench: rank %d: %s: %s\n", rank->number, what, shoal_error_text());
-    }
-    return status == SHOAL_OK;
+    return bench_ranks_check(measure_ops[rank->bench->request.op].name, rank->number, status, what);
 }
 
 /* The call --------------------------------------------------------------------------------------------- */
 
 static shoal_status call_window(struct rank *rank, const struct measure_call *call)
 {
-    size_t share_bytes = call->count * rank->bench->request.dtype->bytes;
+    size_t share_bytes = call->count * call->dtype->bytes;
     const shoal_window_piece piece = {
         .data = call->send,
         .count = call->count,
-        .data_dtype = rank->bench->dtype,
-        .window_dtype = rank->bench->dtype,
+        .data_dtype = rank->dtype,
+        .window_dtype = rank->dtype,
         .offset = call->recv_offset + (size_t)rank->number * share_bytes,
     };
     return shoal_window_gather(rank->window, &piece, 1, rank->n_gathers++);
 }
 
+static const shoal_reduce_op redops[MEASURE_N_REDOPS] = {
+    [MEASURE_REDOP_sum] = SHOAL_SUM,         [MEASURE_REDOP_avg] = SHOAL_AVG,
+    [MEASURE_REDOP_product] = SHOAL_PRODUCT, [MEASURE_REDOP_min] = SHOAL_MIN,
+    [MEASURE_REDOP_max] = SHOAL_MAX,         [MEASURE_REDOP_band] = SHOAL_BAND,
+    [MEASURE_REDOP_bor] = SHOAL_BOR,         [MEASURE_REDOP_bxor] = SHOAL_BXOR,
+};
+
 static shoal_status call_group(struct rank *rank, const struct measure_call *call)
 {
     shoal_group *group = rank->group;
-    shoal_dtype dtype = rank->bench->dtype;
+    shoal_dtype dtype = rank->dtype;
+    shoal_reduce_op redop = redops[call->redop];
     switch (call->op) {
     case MEASURE_all_reduce:
-        return shoal_group_all_reduce(group, call->send, call->recv, call->count, dtype, SHOAL_SUM);
+        return shoal_group_all_reduce(group, call->send, call->recv, call->count, dtype, redop);
     case MEASURE_all_gather:
         return shoal_group_all_gather(group, call->send, call->recv, call->count, dtype);
     case MEASURE_reduce_scatter:
-        return shoal_group_reduce_scatter(group, call->send, call->recv, call->count, dtype, SHOAL_SUM);
+        return shoal_group_reduce_scatter(group, call->send, call->recv, call->count, dtype, redop);
     case MEASURE_all_to_all:
         return shoal_group_all_to_all(group, call->send, call->recv, call->count, dtype);
     case MEASURE_broadcast:
-        return shoal_group_broadcast(group, call->recv, call->count, dtype, 0);
+        return shoal_group_broadcast(group, call->recv, call->count, dtype, call->root);
     case MEASURE_barrier:
         return shoal_group_barrier(group);
     case MEASURE_N_OPS:
@@ -83,7 +89,14 @@ static uint64_t count_call(const struct rank *rank, const struct measure_call *c
     const struct measure_request *request = &rank->bench->request;
     bool has_blocks = call->op == MEASURE_all_gather || call->op == MEASURE_reduce_scatter ||
                       call->op == MEASURE_all_to_all;
-    return (uint64_t)call->count * request->dtype->bytes * (has_blocks ? (uint64_t)request->n_ranks : 1);
+    return (uint64_t)call->count * call->dtype->bytes * (has_blocks ? (uint64_t)request->n_ranks : 1);
+}
+
+/* The dtype by its name: looked up before ranks meet. */
+static bool prepare(void *context, const struct measure_call *call)
+{
+    struct rank *rank = context;
+    return check(rank, shoal_dtype_find(call->dtype->name, &rank->dtype), "a dtype");
 }
 
 static bool run(void *context, const struct measure_call *call)
@@ -122,8 +135,8 @@ static bool allocate_symmetric(void *context, const struct measure_plan *plan, v
                                void **recv_out)
 {
     struct rank *rank = context;
-    if (!create_symmetric(rank, plan->n_places * plan->send_stride, &rank->send) ||
-        !create_symmetric(rank, plan->n_places * plan->recv_stride, &rank->recv)) {
+    if (!create_symmetric(rank, plan->send_pool_bytes, &rank->send) ||
+        !create_symmetric(rank, plan->recv_pool_bytes, &rank->recv)) {
         free_symmetric(rank, NULL, NULL);
         return false;
     }
@@ -144,11 +157,11 @@ static void free_window(void *context, void *send, void *recv)
 static bool allocate_window(void *context, const struct measure_plan *plan, void **send_out, void **recv_out)
 {
     struct rank *rank = context;
-    size_t window_bytes = plan->n_places * plan->recv_stride;
+    size_t window_bytes = plan->recv_pool_bytes;
     if (!check(rank, shoal_window_create(rank->group, window_bytes, &rank->window), "window")) {
         return false;
     }
-    *send_out = mem_alloc_aligned(plan->n_places * plan->send_stride, MEM_DATA_ALIGNMENT);
+    *send_out = mem_alloc_aligned(plan->send_pool_bytes, MEM_DATA_ALIGNMENT);
     if (!*send_out) {
         (void)check(rank, SHOAL_ERR_NO_MEMORY, "memory for a shard");
         free_window(rank, NULL, NULL);
@@ -180,26 +193,13 @@ static int append(void *context, const char *chars, size_t n_chars)
     return 0;
 }
 
-/* What carries the group: what was asked for, here or in the environment, or what ranks of one host get. */
-static const char *transport_name(const struct bench_collective *bench)
-{
-    const char *set = option_text(OPTION_TRANSPORT);
-    return bench->transport ? bench->transport : *set != '\0' ? set : transport_at(0)->name;
-}
-
-/* Returns NULL if the transport has no choice. */
-static const struct algorithm_table *find_table(const struct bench_collective *bench)
-{
-    const struct transport *transport;
-    return transport_find(transport_name(bench), &transport) == SHOAL_OK ? transport->algorithms : NULL;
-}
-
 /* --algorithm and SHOAL_ALGO are wishes: what cannot carry a call is not taken, and another is measured. */
 static void compare_with_asked(const struct rank *rank, const struct measure_plan *plan)
 {
     const char *op = rank->window ? "window_gather" : measure_ops[plan->request->op].name;
     enum collective_kind kind;
-    const struct algorithm_table *table = find_table(rank->bench);
+    const struct algorithm_table *table =
+        rank->group->peers.transport->algorithms; /* NULL if there is no choice */
     int row = table && tool_find_collective(op, &kind) ? algorithm_asked(table, kind) : -1;
     if (!table || row < 0 || row == table->n_rows) {
         return;
@@ -207,9 +207,9 @@ static void compare_with_asked(const struct rank *rank, const struct measure_pla
     const char *asked = table->rows[row].name;
     if (strcmp(asked, rank->algorithm) != 0) {
         fprintf(stderr,
-                "shoal bench: %s of %zu bytes: measured %s, since %s cannot carry it"
+                "%s: %s of %zu bytes: measured %s, since %s cannot carry it"
                 " (shoal info --explain %s says why)\n",
-                op, plan->bytes, rank->algorithm, asked, op);
+                tool_name(), op, plan->bytes, rank->algorithm, asked, op);
     }
 }
 
@@ -234,14 +234,25 @@ static const char *find_algorithm(void *context, const struct measure_plan *plan
     return rank->algorithm;
 }
 
+static void begin(void *context)
+{
+    const struct rank *rank = context;
+    rank->bench->begin(rank->bench);
+}
+
 static struct measure_library make_library(struct rank *rank)
 {
     const struct bench_collective *bench = rank->bench;
+    (void)snprintf(rank->prefix, sizeof rank->prefix, "%s: ", tool_name());
     struct measure_library library = {
-        .transport = transport_name(bench),
+        .prefix = rank->prefix,
+        .transport = rank->group->peers.transport->name,
         .buffers = bench->buffers,
         .context = rank,
         .run = run,
+        .prepare = prepare,
+        .is_in_place_possible = true,
+        .begin = begin,
         .algorithm = find_algorithm,
     };
     if (strcmp(bench->buffers, "symmetric") == 0) {
@@ -252,6 +263,7 @@ static struct measure_library make_library(struct rank *rank)
         library.free = free_window;
         library.release = release_window;
         library.is_recv_read_only = true;
+        library.is_in_place_possible = false;
     }
     return library;
 }
@@ -301,19 +313,12 @@ static bool print_hosts(const struct rank *rank)
 bool bench_collective_rank(const struct bench_collective *bench, struct measure_page *page, int rank_number)
 {
     struct rank rank = {.bench = bench, .number = rank_number};
-    const shoal_world_options options = {
-        .struct_size = sizeof(options),
-        .n_ranks = bench->request.n_ranks,
-        .rank = rank_number,
-        .key = bench->key,
-        .transport = bench->transport,
-    };
-    if (!check(&rank, shoal_world_open(&options, &rank.world), "opening the world")) {
-        measure_page_fail(page);
+    if (!check(&rank, bench_ranks_open_world(bench->ranks, rank_number, &rank.world), "opening the world")) {
         return false;
     }
     rank.group = shoal_world_group(rank.world);
     struct measure_library library = make_library(&rank);
-    bool is_good = measure_run(&bench->request, page, rank_number, &library) && print_hosts(&rank);
-    return check(&rank, shoal_world_close(rank.world), "closing the world") && is_good;
+    bool is_good = measure_run(&bench->request, page, rank_number, &library);
+    is_good = bench_ranks_agree(bench->ranks, rank.world, is_good) && print_hosts(&rank);
+    return bench_ranks_close_world(bench->ranks, rank_number, rank.world, is_good);
 }

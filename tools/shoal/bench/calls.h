@@ -5,15 +5,18 @@
 
 #include "measure/measure.h"
 
-#include "shoal/dtype.h"
+struct bench_ranks;
 
 struct bench_collective {
     struct measure_request request;
-    shoal_dtype dtype;
     const char *transport; /* NULL means the library's default */
     const char *algorithm; /* NULL means what the tables pick */
     const char *buffers;   /* "heap", "symmetric" or "window" */
-    char key[64];          /* what the ranks agree on */
+    const struct bench_ranks *ranks;
+    /* Rank 0 calls it when all ranks have their worlds and buffers. */
+    void (*begin)(const struct bench_collective *bench);
+    bool has_header; /* printed by an earlier benchmark of the command */
+    bool is_threads;
 };
 
 /* Opens a world as this rank, measures, closes it. False when something failed or was wrong: what, is on standard

@@ -48,6 +48,10 @@ struct bench_case {
 shoal_status bench_case_init(struct bench_case *one, const struct bench_row *row, size_t touched_bytes);
 void bench_case_fini(struct bench_case *one);
 
+/* Nanoseconds of shoal_add of 4 floats, with making and releasing its result, minus those of the bare kernel; NaN when
+   a call failed (bench/ops.c). */
+double bench_op_overhead_ns(void);
+
 /* Elements of the result that differ from what plain C makes of the same input. */
 size_t bench_case_count_wrong(const struct bench_case *one);
 

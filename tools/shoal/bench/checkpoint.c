@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal bench checkpoint`: arguments, the directory, and the report. See bench/checkpoint.h. */
 #include "bench/checkpoint.h"
-#include "bench/options.h"
+#include "bench/launched.h"
 #include "bench/ranks.h"
 #include "bench/benches.h"
+#include "common/options.h"
 #include "common/tool.h"
 
 #include "shoal/version.h"
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 enum {
+    DEFAULT_RANKS = 2,
     DEFAULT_ROUNDS = 5,
     DEFAULT_BYTES = 256 << 20,
     STACK_ROW_BYTES = BENCH_CHECKPOINT_TENSORS * BENCH_CHECKPOINT_ROW_BYTES
@@ -52,37 +54,42 @@ static const char *format_at(size_t index)
 
 #define AT(field) offsetof(struct arguments, field)
 
-static const struct bench_option option_rows[] = {
-    {"--ranks", "N", BENCH_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS, .help = "default 2"},
-    {"--bytes", "B", BENCH_OPTION_BYTES, AT(bench.bytes), STACK_ROW_BYTES, (int64_t)1 << 40,
+static const struct tool_option option_rows[] = {
+    {"--ranks", "N", TOOL_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS, .alias = "-n",
+     .help = "default 2"},
+    {"--bytes", "B", TOOL_OPTION_BYTES, AT(bench.bytes), STACK_ROW_BYTES, (double)((int64_t)1 << 40),
      .help = "of all tensors; default 256M, at least 16K, of which it is made a multiple"},
-    {"--directory", "D", BENCH_OPTION_TEXT, AT(parent),
+    {"--directory", "D", TOOL_OPTION_TEXT, AT(parent),
      .help = "files are in a new one within it, which is removed; default $TMPDIR, or ."},
-    {"--format", "F", BENCH_OPTION_NAME, AT(format), .name_at = format_at,
+    {"--format", "F", TOOL_OPTION_NAME, AT(format), .name_at = format_at,
      .help = "of checkpoints; default pieces; one of"},
-    {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, BENCH_CHECKPOINT_MAX_ROUNDS,
+    {"--iterations", "K", TOOL_OPTION_INT, AT(bench.n_rounds), 1, BENCH_CHECKPOINT_MAX_ROUNDS,
      .help = "rounds; default 5"},
-    {"--json", NULL, BENCH_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},
+    {"--json", NULL, TOOL_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},
 };
 
-static const struct bench_options options = {
+const struct tool_options bench_checkpoint_options = {
     .about = "Measures saving and loading a sharded model on all ranks, compared with one process that "
              "writes and\n"
              "reads as many bytes in files of the same sizes; memory; and steps while a save is in the "
              "background.\n",
-    .rows = option_rows,
-    .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
+    TOOL_OPTIONS_ROWS(option_rows),
     .notes = "Every loaded byte is checked. docs/benchmarks.md explains the columns.\n",
 };
 
-static bool choose(struct arguments *arguments)
+static void choose_work(struct arguments *arguments)
 {
     struct bench_checkpoint *bench = &arguments->bench;
-    const char *parent = arguments->parent ? arguments->parent : getenv("TMPDIR");
     bench->bytes -= bench->bytes % STACK_ROW_BYTES;
     bench->format = arguments->format && strcmp(arguments->format, format_names[SHOAL_CHECKPOINT_WHOLE]) == 0
                         ? SHOAL_CHECKPOINT_WHOLE
                         : SHOAL_CHECKPOINT_PIECES;
+}
+
+static bool make_directory(struct arguments *arguments)
+{
+    struct bench_checkpoint *bench = &arguments->bench;
+    const char *parent = arguments->parent ? arguments->parent : getenv("TMPDIR");
     parent = parent && parent[0] ? parent : ".";
     int length = snprintf(bench->directory, sizeof bench->directory, "%s/shoal-bench-XXXXXX", parent);
     if (length >= (int)sizeof bench->directory) {
@@ -92,6 +99,22 @@ static bool choose(struct arguments *arguments)
     }
     fprintf(stderr, "shoal bench checkpoint: %.1000s: making a directory: %s\n", parent, strerror(errno));
     return false;
+}
+
+/* The first rank makes the directory, and tells the others, who have to see it too. */
+static bool make_directory_together(struct arguments *arguments)
+{
+    struct bench_checkpoint *bench = &arguments->bench;
+    if (!bench_place()->is_launched) {
+        return make_directory(arguments);
+    }
+    if (!bench_launched_open(NULL)) {
+        return false;
+    }
+    if (bench_place()->rank == 0 && !make_directory(arguments)) {
+        bench->directory[0] = '\0';
+    }
+    return bench_launched_share(bench->directory, sizeof bench->directory) && bench->directory[0];
 }
 
 /* Numbers ---------------------------------------------------------------------------------------------- */
@@ -169,19 +192,15 @@ static double memory_mib(const struct report *report)
 static bool run(struct bench_checkpoint *bench, struct report *report)
 {
     bench->request.iterations = BENCH_CHECKPOINT_N_TIMES * bench->n_rounds;
-    (void)snprintf(bench->key, sizeof(bench->key), "shoal bench checkpoint %ld", (long)getpid());
-    struct measure_page *page = measure_page_map(&bench->request, NULL);
-    if (!page) {
-        perror("shoal bench checkpoint: shared memory");
-        return false;
-    }
-    const struct bench_ranks ranks = {
-        .n_ranks = bench->request.n_ranks, .page = page, .run = bench_checkpoint_run, .context = bench};
-    bool is_good = bench_ranks_run(&ranks);
+    struct bench_ranks ranks = {
+        .bench = "checkpoint", .request = &bench->request, .run = bench_checkpoint_run, .context = bench};
+    bench->ranks = &ranks;
+    bool is_good = bench_ranks_begin(&ranks) && bench_ranks_run(&ranks) &&
+                   bench_ranks_gather(bench->found->ranks, sizeof(bench->found->ranks[0]));
     if (is_good) {
-        sum_up(bench, page, report);
+        sum_up(bench, ranks.page, report);
     }
-    measure_page_unmap(page, &bench->request);
+    bench_ranks_end(&ranks);
     return is_good;
 }
 
@@ -213,7 +232,8 @@ static void print_text(const struct bench_checkpoint *bench, const struct report
     const double *ms = report->ms;
     measure_print_cpu(stdout);
     printf("# compiler  %s\n", TOOL_COMPILER);
-    printf("# library   shoal %s, ranks as processes, not pinned\n", shoal_version());
+    printf("# library   shoal %s, %s, not pinned\n", shoal_version(),
+           bench_ranks_text(&bench->request, false));
     printf("# times     medians over %d rounds; of a round: the longest of any rank\n", bench->n_rounds);
     printf("%-10s %10s %5s %11s %6s %5s %9s %13s %10s %9s %13s %10s %6s %8s %8s %10s %8s %8s %14s %16s %12s "
            "%7s\n",
@@ -239,8 +259,15 @@ int bench_checkpoint(int argc, char **argv)
     int exit_status;
     struct report report = {.n_wrong = 0};
     measure_request_init(&bench->request);
-    if (!bench_options_read(&options, argc, argv, &arguments, &exit_status)) {
+    bench->request.n_ranks = 0;
+    if (!tool_options_read(&bench_checkpoint_options, argc, argv, &arguments, NULL, &exit_status)) {
         return exit_status;
+    }
+    if (!bench_ranks_settle(&bench->request, DEFAULT_RANKS, false)) {
+        return TOOL_USAGE;
+    }
+    if (bench_is_checking()) {
+        return TOOL_DONE;
     }
     bench->found = mmap(NULL, sizeof(struct bench_checkpoint_found), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -248,10 +275,13 @@ int bench_checkpoint(int argc, char **argv)
         perror("shoal bench checkpoint: shared memory");
         return TOOL_FAILED;
     }
-    bool has_directory = choose(&arguments);
+    choose_work(&arguments);
+    bool has_directory = make_directory_together(&arguments);
     bool is_good = has_directory && run(bench, &report);
-    is_good = has_directory && bench_checkpoint_remove(bench->directory) && is_good;
-    if (is_good) {
+    if (has_directory && bench_prints()) {
+        is_good = bench_checkpoint_remove(bench->directory) && is_good;
+    }
+    if (is_good && bench_prints()) {
         (bench->request.is_json ? print_json : print_text)(bench, &report);
     }
     (void)munmap(bench->found, sizeof(struct bench_checkpoint_found));

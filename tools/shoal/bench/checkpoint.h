@@ -34,6 +34,8 @@ enum bench_checkpoint_time {
     BENCH_CHECKPOINT_N_TIMES
 };
 
+struct bench_ranks;
+
 /* What ranks leave for the report, in shared memory. */
 struct bench_checkpoint_found {
     struct {
@@ -52,7 +54,7 @@ struct bench_checkpoint {
     int n_rounds;
     shoal_checkpoint_format format;
     char directory[BENCH_CHECKPOINT_PATH]; /* for this run only */
-    char key[64];
+    const struct bench_ranks *ranks;
     struct bench_checkpoint_found *found;
 };
 

@@ -329,26 +329,15 @@ bool bench_checkpoint_run(const void *context, struct measure_page *page, int ra
 {
     const struct bench_checkpoint *bench = context;
     shoal_world *world;
-    const shoal_world_options options = {
-        .struct_size = sizeof(options),
-        .n_ranks = bench->request.n_ranks,
-        .rank = rank,
-        .key = bench->key,
-    };
     struct rounds rounds = {.bench = bench, .page = page, .rank = rank};
     (void)snprintf(rounds.ours, sizeof rounds.ours, "%s/ours", bench->directory);
     (void)snprintf(rounds.plain, sizeof rounds.plain, "%s/plain", bench->directory);
-    bool is_good =
-        bench_ranks_check("checkpoint", rank, count_heap_begin(), "counting memory") &&
-        bench_ranks_check("checkpoint", rank, shoal_world_open(&options, &world), "opening the world");
-    if (is_good) {
-        rounds.group = shoal_world_group(world);
-        is_good = run_rounds(&rounds);
-        is_good =
-            bench_ranks_check("checkpoint", rank, shoal_world_close(world), "closing the world") && is_good;
-    }
+    bool is_good = bench_ranks_check("checkpoint", rank, count_heap_begin(), "counting memory") &&
+                   bench_ranks_check("checkpoint", rank, bench_ranks_open_world(bench->ranks, rank, &world),
+                                     "opening the world");
     if (!is_good) {
-        measure_page_fail(page);
+        return false;
     }
-    return is_good;
+    rounds.group = shoal_world_group(world);
+    return bench_ranks_close_world(bench->ranks, rank, world, run_rounds(&rounds));
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * `shoal bench all_reduce ...`: times a collective between ranks that this program starts itself, as processes or as
- * threads. The measurement is in bench/measure/, which the programs for MPI and Gloo use too.
+ * threads, or between those of a launcher. The measurement is in bench/measure/, which the programs for MPI and Gloo use
+ * too.
  */
 #include "bench/calls.h"
 #include "bench/ranks.h"
 #include "bench/benches.h"
+#include "bench/launched.h"
+#include "common/options.h"
 #include "common/tool.h"
 
 #include "shoal/status.h"
@@ -18,129 +21,151 @@
 #include <string.h>
 #include <unistd.h>
 
+enum {
+    DEFAULT_RANKS = 2,
+    MAX_ALGORITHMS = 32,
+    MAX_US = 10 * 1000 * 1000
+};
+
 /* Arguments -------------------------------------------------------------------------------------------- */
 
 struct arguments {
     struct bench_collective bench;
-    bool is_threads;
+    const char *dtype; /* "all", or the name of one */
+    const char *redop;
+    bool is_symmetric;
+    bool is_window;
 };
 
-static int print_usage(FILE *out, const char *op, int exit_status)
-{
-    fprintf(out,
-            "usage: shoal bench %s [options]\n%s"
-            "  --transport T      default SHOAL_TRANSPORT, or shm\n"
-            "  --algorithm A      instead of the one the library picks (shoal info --explain %s)\n"
-            "  --symmetric        buffers in symmetric memory instead of the heap\n"
-            "  --window           all_gather only: into a window that all ranks share\n"
-            "  --threads          ranks are threads instead of processes\n"
-            "Every result is checked. docs/benchmarks.md explains the columns.\n",
-            op, measure_usage, op);
-    return exit_status;
-}
-
 /* Those of the default transport. */
-static const char *algorithm_name(size_t index)
+static const char *algorithm_at(size_t index)
 {
     const struct algorithm_table *table = transport_at(0)->algorithms;
     return index < (size_t)table->n_rows ? table->rows[index].name : NULL;
 }
 
-static const char *transport_name(size_t index)
+static const char *dtype_at(size_t index)
 {
-    return transport_at(index) ? transport_at(index)->name : NULL;
+    const struct measure_dtype *dtype = index > 0 ? measure_dtype_at(index - 1) : NULL;
+    return index == 0 ? "all" : dtype ? dtype->name : NULL;
 }
 
-static const char *dtype_name(size_t index)
+static const char *redop_at(size_t index)
 {
-    return measure_dtype_at(index) ? measure_dtype_at(index)->name : NULL;
+    return index < MEASURE_N_REDOPS ? measure_redops[index].name : NULL;
 }
 
-/* Options whose value is one of a list of names. */
-static const struct named_option {
-    const char *option;
-    const char *(*name_at)(size_t index); /* NULL past the last */
-} named_options[] = {
-    {"--algorithm", algorithm_name},
-    {"--dtype", dtype_name},
-    {"--transport", transport_name},
-};
-
-#define N_NAMED_OPTIONS (sizeof(named_options) / sizeof(named_options[0]))
-
-/* "staged", or "all_reduce=staged,..." whose parts the library looks at. */
-static bool is_algorithm(const char *name)
+static int take_sizes(void *context, const char *text)
 {
-    for (size_t i = 0; algorithm_name(i); i++) {
-        if (strcmp(algorithm_name(i), name) == 0) {
-            return true;
-        }
-    }
-    return strchr(name, '=');
-}
-
-/* How many words were taken; 0 or less when the first is not understood. */
-static int parse_option(struct arguments *arguments, int argc, char **argv)
-{
-    struct bench_collective *bench = &arguments->bench;
-    const struct transport *transport;
-    if (strcmp(argv[0], "--threads") == 0) {
-        arguments->is_threads = true;
-        return 1;
-    }
-    if (strcmp(argv[0], "--symmetric") == 0 || strcmp(argv[0], "--window") == 0) {
-        const char *buffers = argv[0] + strlen("--");
-        bool is_first = strcmp(bench->buffers, "heap") == 0 || strcmp(bench->buffers, buffers) == 0;
-        bool is_possible = strcmp(buffers, "symmetric") == 0 || bench->request.op == MEASURE_all_gather;
-        bench->buffers = buffers;
-        return is_first && is_possible ? 1 : -1;
-    }
-    if (strcmp(argv[0], "--transport") == 0 && argc > 1) {
-        bench->transport = argv[1];
-        return transport_find(argv[1], &transport) == SHOAL_OK ? 2 : -1;
-    }
-    if (strcmp(argv[0], "--algorithm") == 0 && argc > 1) {
-        bench->algorithm = argv[1];
-        return is_algorithm(argv[1]) ? 2 : -1;
-    }
-    return measure_parse(&bench->request, argc, argv);
-}
-
-/* What was wrong with the option at argv[0], and the names it could have had; otherwise the usage. TOOL_USAGE. */
-static int refuse(const char *op, int argc, char **argv)
-{
-    for (size_t i = 0; argc > 1 && i < N_NAMED_OPTIONS; i++) {
-        if (strcmp(named_options[i].option, argv[0]) == 0) {
-            fprintf(stderr, "shoal bench %s: %s: there is no '%s'; there are:", op, argv[0], argv[1]);
-            for (size_t k = 0; named_options[i].name_at(k); k++) {
-                fprintf(stderr, " %s", named_options[i].name_at(k));
-            }
-            fputc('\n', stderr);
-            return TOOL_USAGE;
-        }
-    }
-    bool has_value = argc > 1 && argv[1][0] != '-';
-    fprintf(stderr, "shoal bench %s: bad argument: %s%s%s\n", op, argv[0], has_value ? " " : "",
-            has_value ? argv[1] : "");
-    return print_usage(stderr, op, TOOL_USAGE);
-}
-
-/* TOOL_DONE when the benchmark shall run; otherwise everything was said. */
-static int parse(struct arguments *arguments, int argc, char **argv)
-{
-    for (int i = 1; i < argc;) {
-        int n_words = parse_option(arguments, argc - i, argv + i);
-        if (n_words <= 0) {
-            return refuse(argv[0], argc - i, argv + i);
-        }
-        i += n_words;
-    }
-    struct bench_collective *bench = &arguments->bench;
-    if (shoal_dtype_find(bench->request.dtype->name, &bench->dtype) != SHOAL_OK) {
-        fprintf(stderr, "shoal bench %s: %s\n", argv[0], shoal_error_text());
-        return TOOL_USAGE;
+    struct arguments *arguments = context;
+    if (!measure_read_sizes(&arguments->bench.request, text)) {
+        return tool_refuse("--sizes: '%s' is not a size, as 64K, or two and a factor, as 1K:64M:4", text);
     }
     return TOOL_DONE;
+}
+
+/* The transport is found, too, by names that only ranks can load: what an MPI brings. */
+static int take_transport(void *context, const char *text)
+{
+    struct arguments *arguments = context;
+    arguments->bench.transport = text;
+    return tool_is_transport(text) ? TOOL_DONE : TOOL_USAGE;
+}
+
+/* "staged", or "all_reduce=staged,..." whose parts the library looks at. */
+static int take_algorithm(void *context, const char *text)
+{
+    struct arguments *arguments = context;
+    struct tool_choice choices[MAX_ALGORITHMS] = {{0}};
+    size_t n_choices = 0;
+    bool is_known = strchr(text, '=');
+    for (; n_choices < MAX_ALGORITHMS && algorithm_at(n_choices); n_choices++) {
+        choices[n_choices].name = algorithm_at(n_choices);
+        is_known = is_known || strcmp(choices[n_choices].name, text) == 0;
+    }
+    arguments->bench.algorithm = text;
+    return is_known ? TOOL_DONE : tool_choice_unknown("algorithm", text, choices, n_choices);
+}
+
+#define AT(field) offsetof(struct arguments, field)
+
+static const struct tool_option option_rows[] = {
+    {"--ranks", "N", TOOL_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS, .alias = "-n",
+     .help = "ranks to start; default 2; not under a launcher"},
+    {"--sizes", "A[:B[:F]]", TOOL_OPTION_OTHER, 0, .alias = "--bytes", .take = take_sizes,
+     .help = "bytes of the full buffer on one rank, from A to B by factor F; default 1K:64M:4"},
+    {"--dtype", "T", TOOL_OPTION_NAME, AT(dtype), .name_at = dtype_at, .standard = "f32",
+     .help = "of elements; all: one after the other; one of"},
+    {"--redop", "R", TOOL_OPTION_NAME, AT(redop), .name_at = redop_at, .standard = "sum",
+     .help = "of reductions; one of"},
+    {"--root", "R", TOOL_OPTION_INT, AT(bench.request.root), 0, MEASURE_MAX_RANKS - 1,
+     .help = "the rank from which a broadcast goes out; default 0"},
+    {"--in-place", NULL, TOOL_OPTION_FLAG, AT(bench.request.has_in_place),
+     .help = "measures calls in place, too, where the collective has them"},
+    {"--transport", "T", TOOL_OPTION_OTHER, 0, .take = take_transport,
+     .help = "default SHOAL_TRANSPORT, or shm"},
+    {"--algorithm", "A", TOOL_OPTION_OTHER, 0, .take = take_algorithm,
+     .help = "instead of the one the library picks (shoal info --explain OP)"},
+    {"--symmetric", NULL, TOOL_OPTION_FLAG, AT(is_symmetric),
+     .help = "buffers in symmetric memory instead of the heap"},
+    {"--window", NULL, TOOL_OPTION_FLAG, AT(is_window),
+     .help = "all_gather only: into a window that all ranks share"},
+    {"--rotate", "BYTES", TOOL_OPTION_BYTES, AT(bench.request.rotate_bytes), 0, (double)((int64_t)1 << 40),
+     .help = "buffers cycle through that much memory; default 0: one buffer for all iterations"},
+    {"--iterations", "K", TOOL_OPTION_INT, AT(bench.request.iterations), 1, MEASURE_MAX_ITERATIONS,
+     .help = "default: by size, 2000 to 20"},
+    {"--warmup", "K", TOOL_OPTION_INT, AT(bench.request.warmups), 0, MEASURE_MAX_ITERATIONS,
+     .help = "iterations before the clock counts; default, and least for the first row: by size, 100 to 5"},
+    {"--back-to-back", NULL, TOOL_OPTION_FLAG, AT(bench.request.is_back_to_back),
+     .help = "ranks do not meet before a call"},
+    {"--late", "US", TOOL_OPTION_INT64, AT(bench.request.late_us), 0, MAX_US,
+     .help = "rank 0 calls so many microseconds after the others; default 0"},
+    {"--slow", "US", TOOL_OPTION_INT64, AT(bench.request.slow_us), 1, MAX_US,
+     .help = "longer iterations are slow; default 4"},
+    {"--threads", NULL, TOOL_OPTION_FLAG, AT(bench.is_threads),
+     .help = "ranks are threads instead of processes"},
+    {"--json", NULL, TOOL_OPTION_FLAG, AT(bench.request.is_json), .help = "one object per line"},
+};
+
+const struct tool_options bench_collective_options = {
+    TOOL_OPTIONS_ROWS(option_rows),
+    .notes = "Every result is checked, and so are the bytes around the buffers. docs/benchmarks.md explains "
+             "the columns.\n",
+};
+
+/* TOOL_DONE when the benchmark shall run; otherwise everything was said. */
+static int settle(struct arguments *arguments, const struct tool_given *given)
+{
+    struct measure_request *request = &arguments->bench.request;
+    if (tool_option_is_given(&bench_collective_options, given, "--root") && !bench_is_asked("broadcast")) {
+        return tool_refuse("--root is about broadcast, which is not to be measured");
+    }
+    if (tool_option_is_given(&bench_collective_options, given, "--redop") && !bench_is_asked("all_reduce") &&
+        !bench_is_asked("reduce_scatter")) {
+        return tool_refuse("--redop is about all_reduce and reduce_scatter, which are not to be measured");
+    }
+    if (arguments->is_symmetric && arguments->is_window) {
+        return tool_refuse("--symmetric and --window are two kinds of buffers: give one");
+    }
+    if (arguments->is_window && request->op != MEASURE_all_gather) {
+        return tool_refuse("--window is about all_gather");
+    }
+    arguments->bench.buffers = arguments->is_symmetric ? "symmetric"
+                               : arguments->is_window  ? "window"
+                                                       : "heap";
+    request->dtype = measure_dtype_find(arguments->dtype);
+    for (int redop = 0; redop < MEASURE_N_REDOPS; redop++) {
+        bool is_asked = strcmp(measure_redops[redop].name, arguments->redop) == 0;
+        request->redop = is_asked ? (enum measure_redop)redop : request->redop;
+    }
+    if (!bench_ranks_settle(request, DEFAULT_RANKS, arguments->bench.is_threads)) {
+        return TOOL_USAGE;
+    }
+    if (!tool_place_has_transport(bench_place(), arguments->bench.transport)) {
+        return TOOL_USAGE;
+    }
+    const char *misfit = measure_misfit(request);
+    return misfit ? tool_refuse("%s", misfit) : TOOL_DONE;
 }
 
 /* "ring" is meant for this op; "op=ring,..." says itself what it is for. */
@@ -154,18 +179,23 @@ static bool set_algorithm(const struct bench_collective *bench)
     return length < (int)sizeof(text) && setenv("SHOAL_ALGO", text, 1) == 0;
 }
 
-static void print_header(const struct arguments *arguments)
+/* When ranks are ready: what cannot begin prints no table. */
+static void print_header(const struct bench_collective *bench)
 {
-    const struct measure_request *request = &arguments->bench.request;
+    const struct measure_request *request = &bench->request;
+    if (request->is_json || bench->has_header) {
+        return;
+    }
     measure_print_cpu(stdout);
     printf("# compiler  %s\n", TOOL_COMPILER);
-    printf("# library   shoal %s, %d ranks as %s on %ld processors, not pinned\n", shoal_version(),
-           request->n_ranks, arguments->is_threads ? "threads" : "processes", sysconf(_SC_NPROCESSORS_ONLN));
-    printf("# buffers   %s, rewritten before every iteration, rotating through %zu bytes\n",
-           arguments->bench.buffers, request->rotate_bytes);
+    printf("# library   shoal %s, %s on %ld processors, not pinned\n", shoal_version(),
+           bench_ranks_text(request, bench->is_threads), sysconf(_SC_NPROCESSORS_ONLN));
+    printf("# buffers   %s, rewritten before every iteration, rotating through %zu bytes\n", bench->buffers,
+           request->rotate_bytes);
     printf(
         "# times     of an iteration: the longest of any rank; median, 99th percentile, longest iteration\n");
-    measure_print_header();
+    measure_print_header(request);
+    (void)fflush(stdout); /* the first row may take long */
 }
 
 static bool run_rank(const void *context, struct measure_page *page, int rank)
@@ -173,40 +203,48 @@ static bool run_rank(const void *context, struct measure_page *page, int rank)
     return bench_collective_rank(context, page, rank);
 }
 
+static bool run(struct arguments *arguments)
+{
+    static bool has_header; /* collectives of one command share a table */
+    struct bench_collective *bench = &arguments->bench;
+    struct bench_ranks ranks = {.bench = measure_ops[bench->request.op].name,
+                                .request = &bench->request,
+                                .is_threads = bench->is_threads,
+                                .transport = bench->transport,
+                                .run = run_rank,
+                                .context = bench};
+    bench->ranks = &ranks;
+    bench->begin = print_header;
+    bench->has_header = has_header;
+    if (!bench_ranks_begin(&ranks)) {
+        return false;
+    }
+    bool is_good = bench_ranks_run(&ranks);
+    has_header = has_header || measure_page_has_begun(ranks.page);
+    bench_ranks_end(&ranks);
+    return is_good;
+}
+
 int bench_collective(int argc, char **argv)
 {
-    struct arguments arguments = {.bench = {.buffers = "heap"}};
+    struct arguments arguments = {.dtype = "f32"};
     struct bench_collective *bench = &arguments.bench;
+    struct tool_given given;
+    int exit_status;
     measure_request_init(&bench->request);
+    bench->request.n_ranks = 0;
     if (!measure_op_find(argv[0], &bench->request.op)) {
         return TOOL_USAGE; /* a row of benches.def that is none of bench/measure/ops.def */
     }
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        return print_usage(stdout, argv[0], TOOL_DONE);
+    if (!tool_options_read(&bench_collective_options, argc, argv, &arguments, &given, &exit_status)) {
+        return exit_status;
     }
-    int exit_status = parse(&arguments, argc, argv);
-    if (exit_status != TOOL_DONE) {
+    exit_status = settle(&arguments, &given);
+    if (exit_status != TOOL_DONE || bench_is_checking()) {
         return exit_status;
     }
     if (bench->algorithm && !set_algorithm(bench)) {
-        fprintf(stderr, "shoal bench %s: --algorithm is too long\n", argv[0]);
-        return TOOL_USAGE;
+        return tool_refuse("--algorithm is too long");
     }
-    snprintf(bench->key, sizeof(bench->key), "shoal bench %s %ld", argv[0], (long)getpid());
-    struct measure_page *page = measure_page_map(&bench->request, NULL);
-    if (!page) {
-        perror("shoal bench: shared memory");
-        return TOOL_FAILED;
-    }
-    if (!bench->request.is_json) {
-        print_header(&arguments);
-    }
-    const struct bench_ranks ranks = {.n_ranks = bench->request.n_ranks,
-                                      .is_threads = arguments.is_threads,
-                                      .page = page,
-                                      .run = run_rank,
-                                      .context = bench};
-    bool is_good = bench_ranks_run(&ranks);
-    measure_page_unmap(page, &bench->request);
-    return is_good ? TOOL_DONE : TOOL_FAILED;
+    return run(&arguments) ? TOOL_DONE : TOOL_FAILED;
 }

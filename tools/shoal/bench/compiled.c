@@ -4,9 +4,10 @@
  * ranks and combines their numbers; bench/compiled.h lists the other files.
  */
 #include "bench/compiled.h"
-#include "bench/options.h"
+#include "bench/launched.h"
 #include "bench/ranks.h"
 #include "bench/benches.h"
+#include "common/options.h"
 #include "common/tool.h"
 
 #include "shoal/version.h"
@@ -61,29 +62,28 @@ static const char *wrapping_at(size_t index)
 
 #define AT(field) offsetof(struct arguments, field)
 
-static const struct bench_option option_rows[] = {
-    {"--wrapping", "W", BENCH_OPTION_NAME, AT(wrapping), .name_at = wrapping_at, .help = "default: each of"},
-    {"--ranks", "N", BENCH_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS,
+static const struct tool_option option_rows[] = {
+    {"--wrapping", "W", TOOL_OPTION_NAME, AT(wrapping), .name_at = wrapping_at, .help = "default: each of"},
+    {"--ranks", "N", TOOL_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS, .alias = "-n",
      .help = "default 2; from 3 on, the default network is larger"},
-    {"--units", "U", BENCH_OPTION_INT, AT(asked.n_units), 1, BENCH_FSDP_MAX_SIZE,
+    {"--units", "U", TOOL_OPTION_INT, AT(asked.n_units), 1, BENCH_FSDP_MAX_SIZE,
      .help = "of 12 parameters each; default 12, larger: 8"},
-    {"--width", "W", BENCH_OPTION_INT, AT(asked.width), 1, BENCH_FSDP_MAX_SIZE,
+    {"--width", "W", TOOL_OPTION_INT, AT(asked.width), 1, BENCH_FSDP_MAX_SIZE,
      .help = "of the network: a unit has 12 W^2 + 12 W elements; default 128, larger: 512"},
-    {"--tokens", "T", BENCH_OPTION_INT, AT(asked.n_tokens), 1, BENCH_FSDP_MAX_SIZE,
+    {"--tokens", "T", TOOL_OPTION_INT, AT(asked.n_tokens), 1, BENCH_FSDP_MAX_SIZE,
      .help = "rows of a rank's input; default 256"},
-    {"--blas-threads", "B", BENCH_OPTION_INT, AT(asked.n_blas_threads), 1, BENCH_FSDP_MAX_SIZE,
+    {"--blas-threads", "B", TOOL_OPTION_INT, AT(asked.n_blas_threads), 1, BENCH_FSDP_MAX_SIZE,
      .help = "threads of a matrix product; default 1, larger: 2"},
-    {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
+    {"--iterations", "K", TOOL_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
      .help = "rounds, one step of each kind; default 60, larger: 40"},
-    {"--json", NULL, BENCH_OPTION_FLAG, AT(bench.request.is_json), .help = "one object per line"},
+    {"--json", NULL, TOOL_OPTION_FLAG, AT(bench.request.is_json), .help = "one object per line"},
 };
 
-static const struct bench_options options = {
+const struct tool_options bench_compiled_options = {
     .about =
         "Measures a compiled step (forward and backward pass, no optimizer), compared with the eager one,\n"
         "without passes, and without communication: fully sharded, then replicated.\n",
-    .rows = option_rows,
-    .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
+    TOOL_OPTIONS_ROWS(option_rows),
     .notes = "Every result is checked. docs/benchmarks.md explains the columns.\n",
 };
 
@@ -105,34 +105,25 @@ static void choose_work(struct arguments *arguments)
 
 /* Parts ------------------------------------------------------------------------------------------------ */
 
-typedef bool (*part_function)(const void *bench, struct measure_page *page, int rank);
-
-static struct measure_page *run_part(struct bench_compiled *bench, part_function run)
+/* Ranks that run one part. What they found has to be ended by the caller, also if it returns false. */
+static bool run_part(struct bench_compiled *bench, struct bench_ranks *ranks)
 {
-    static int number;
-    (void)snprintf(bench->key, sizeof(bench->key), "shoal bench compiled %ld %d", (long)getpid(), number++);
-    struct measure_page *page = measure_page_map(&bench->request, NULL);
-    if (!page) {
-        perror("shoal bench compiled: shared memory");
-        return NULL;
-    }
-    const struct bench_ranks ranks = {
-        .n_ranks = bench->request.n_ranks, .page = page, .run = run, .context = bench};
-    if (!bench_ranks_run(&ranks)) {
-        measure_page_unmap(page, &bench->request);
-        return NULL;
-    }
-    return page;
+    ranks->bench = "compiled";
+    ranks->request = &bench->request;
+    ranks->context = bench;
+    bench->ranks = ranks;
+    return bench_ranks_begin(ranks) && bench_ranks_run(ranks) &&
+           bench_ranks_gather(bench->found->ranks, sizeof(bench->found->ranks[0]));
 }
 
 static bool run_steps(struct bench_compiled *bench, struct report *report)
 {
     int n_ranks = bench->request.n_ranks;
     memset(bench->found, 0, sizeof(*bench->found));
-    struct measure_page *page = run_part(bench, bench_compiled_run_steps);
-    bool is_good = page && bench_compiled_sum_up(bench, page, &report->times);
+    struct bench_ranks ranks = {.run = bench_compiled_run_steps};
+    bool is_good = run_part(bench, &ranks) && bench_compiled_sum_up(bench, ranks.page, &report->times);
     for (int rank = 0; is_good && rank < n_ranks; rank++) {
-        report->n_wrong += *measure_page_wrong(page, rank);
+        report->n_wrong += *measure_page_wrong(ranks.page, rank);
         report->n_moved += bench->found->ranks[rank].n_moved;
         report->n_allocations +=
             (double)bench->found->ranks[rank].n_allocations / ((double)n_ranks * bench->n_rounds);
@@ -142,13 +133,11 @@ static bool run_steps(struct bench_compiled *bench, struct report *report)
             report->n_switches[kind] += (double)usage->n_switches / bench->n_rounds;
         }
     }
-    if (page) {
-        measure_page_unmap(page, &bench->request);
-    }
+    bench_ranks_end(&ranks);
     return is_good;
 }
 
-/* Shared memory of all ranks, each once, whoever has it. */
+/* Shared memory of all ranks of a host, each once, whoever has it. */
 struct segments {
     struct bench_fsdp_segment seen[BENCH_COMPILED_MAX_SEGMENTS];
     size_t n_seen;
@@ -176,19 +165,20 @@ static bool run_memory(struct bench_compiled *bench, enum bench_compiled_kind ki
     const struct bench_compiled_found *found = bench->found;
     size_t heap_bytes = 0;
     bench->kind = kind;
-    struct measure_page *page = run_part(bench, bench_compiled_run_memory);
-    if (!page) {
-        return false;
-    }
-    for (int rank = 0; rank < bench->request.n_ranks; rank++) {
+    struct bench_ranks ranks = {.run = bench_compiled_run_memory};
+    bool is_good = run_part(bench, &ranks);
+    bench_ranks_end(&ranks);
+    for (int rank = 0; is_good && rank < bench->request.n_ranks; rank++) {
+        if (!bench_launched_is_here(rank)) {
+            continue;
+        }
         add_segments(&all, found->ranks[rank].segments, found->ranks[rank].n_segments);
         add_segments(&windows, found->ranks[rank].windows, found->ranks[rank].n_windows);
         heap_bytes += found->ranks[rank].peak_bytes;
     }
     report->peak_bytes[kind] = heap_bytes + all.bytes;
     report->unsharded_bytes[kind] = windows.bytes;
-    measure_page_unmap(page, &bench->request);
-    return true;
+    return is_good;
 }
 
 /* Printing --------------------------------------------------------------------------------------------- */
@@ -287,7 +277,8 @@ static void print_heading(const struct bench_compiled *bench)
 {
     measure_print_cpu(stdout);
     printf("# compiler  %s\n", TOOL_COMPILER);
-    printf("# library   shoal %s, ranks as processes, not pinned\n", shoal_version());
+    printf("# library   shoal %s, %s, not pinned\n", shoal_version(),
+           bench_ranks_text(&bench->request, false));
     printf("# times     medians over %d rounds; of a round: the longest of any rank\n", bench->n_rounds);
 }
 
@@ -324,7 +315,9 @@ static bool run_wrapping(struct bench_compiled *bench, enum bench_compiled_wrapp
     add_work(&row, bench);
     add_times(&row, &report);
     add_memory(&row, &report);
-    (bench->request.is_json ? print_json : print_text)(&row, bench);
+    if (bench_prints()) {
+        (bench->request.is_json ? print_json : print_text)(&row, bench);
+    }
     return report.n_wrong == 0;
 }
 
@@ -333,8 +326,15 @@ int bench_compiled(int argc, char **argv)
     struct arguments arguments = {.wrapping = NULL};
     int exit_status;
     measure_request_init(&arguments.bench.request);
-    if (!bench_options_read(&options, argc, argv, &arguments, &exit_status)) {
+    arguments.bench.request.n_ranks = 0;
+    if (!tool_options_read(&bench_compiled_options, argc, argv, &arguments, NULL, &exit_status)) {
         return exit_status;
+    }
+    if (!bench_ranks_settle(&arguments.bench.request, FEW_RANKS, false)) {
+        return TOOL_USAGE;
+    }
+    if (bench_is_checking()) {
+        return TOOL_DONE;
     }
     choose_work(&arguments);
     void *found = mmap(NULL, sizeof(struct bench_compiled_found), PROT_READ | PROT_WRITE,
@@ -345,7 +345,7 @@ int bench_compiled(int argc, char **argv)
     }
     arguments.bench.found = found;
     bool is_good = true;
-    if (!arguments.bench.request.is_json) {
+    if (!arguments.bench.request.is_json && bench_prints()) {
         print_heading(&arguments.bench);
     }
     for (int i = 0; i < BENCH_COMPILED_N_WRAPPINGS && is_good; i++) {

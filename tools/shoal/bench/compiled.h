@@ -61,7 +61,7 @@ struct bench_compiled {
     int n_rounds;
     enum bench_compiled_wrapping wrapping;
     enum bench_compiled_kind kind; /* whose memory is asked for */
-    char key[64];                  /* what the ranks agree on */
+    const struct bench_ranks *ranks;
 };
 
 /* A network, and how its steps are made (bench/compiled_net.c). */
@@ -107,7 +107,7 @@ bool bench_compiled_run_memory(const void *bench, struct measure_page *page, int
 
 /* Opens the world, loads the BLAS and opens a scope, in which `run` runs. Returns false if it failed; all ranks know
    that. */
-bool bench_compiled_run_rank(const struct bench_compiled *bench, struct measure_page *page, int rank,
+bool bench_compiled_run_rank(const struct bench_compiled *bench, int rank,
                              bool (*run)(void *context, shoal_world *world), void *context);
 
 #endif

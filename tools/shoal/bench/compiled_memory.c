@@ -45,28 +45,15 @@ static bool run_in_world(const struct bench_compiled *bench, int rank, shoal_wor
     return bench_ranks_check("compiled", rank, shoal_scope_end(), "closing the scope") && is_good;
 }
 
-bool bench_compiled_run_rank(const struct bench_compiled *bench, struct measure_page *page, int rank,
+bool bench_compiled_run_rank(const struct bench_compiled *bench, int rank,
                              bool (*run)(void *context, shoal_world *world), void *context)
 {
     shoal_world *world;
-    const shoal_world_options options = {
-        .struct_size = sizeof(options),
-        .n_ranks = bench->request.n_ranks,
-        .rank = rank,
-        .key = bench->key,
-    };
-    bool is_good =
-        bench_ranks_check("compiled", rank, count_heap_begin(), "counting memory") &&
-        bench_ranks_check("compiled", rank, shoal_world_open(&options, &world), "opening the world");
-    if (is_good) {
-        is_good = run_in_world(bench, rank, world, run, context);
-        is_good =
-            bench_ranks_check("compiled", rank, shoal_world_close(world), "closing the world") && is_good;
-    }
-    if (!is_good) {
-        measure_page_fail(page);
-    }
-    return is_good;
+    bool is_good = bench_ranks_check("compiled", rank, count_heap_begin(), "counting memory") &&
+                   bench_ranks_check("compiled", rank, bench_ranks_open_world(bench->ranks, rank, &world),
+                                     "opening the world");
+    return is_good &&
+           bench_ranks_close_world(bench->ranks, rank, world, run_in_world(bench, rank, world, run, context));
 }
 
 /* Steps of one kind -------------------------------------------------------------------------------------- */
@@ -117,5 +104,5 @@ static bool run_training(void *context, shoal_world *world)
 bool bench_compiled_run_memory(const void *context, struct measure_page *page, int rank)
 {
     struct training training = {.bench = context, .page = page, .rank = rank};
-    return bench_compiled_run_rank(context, page, rank, run_training, &training);
+    return bench_compiled_run_rank(context, rank, run_training, &training);
 }

@@ -212,5 +212,5 @@ static bool run_rounds(void *context, shoal_world *world)
 bool bench_compiled_run_steps(const void *context, struct measure_page *page, int rank)
 {
     struct rounds rounds = {.bench = context, .page = page, .rank = rank};
-    return bench_compiled_run_rank(context, page, rank, run_rounds, &rounds);
+    return bench_compiled_run_rank(context, rank, run_rounds, &rounds);
 }

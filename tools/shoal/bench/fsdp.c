@@ -4,9 +4,10 @@
  * starts the ranks and combines their numbers; bench/fsdp.h lists the other files.
  */
 #include "bench/fsdp.h"
-#include "bench/options.h"
+#include "bench/launched.h"
 #include "bench/ranks.h"
 #include "bench/benches.h"
+#include "common/options.h"
 #include "common/tool.h"
 
 #include "shoal/version.h"
@@ -19,7 +20,7 @@
 
 enum {
     DEFAULT_ROUNDS = 30,
-    FEW_RANKS = 2 /* up to here the smaller network */
+    FEW_RANKS = 2 /* the default; up to here the smaller network */
 };
 
 /* Those of PyTorch's figures: a GPT of 5.0 M parameters less embeddings, and one of 25.8 M with its head. */
@@ -65,31 +66,30 @@ static const char *sharded_at(size_t index)
 
 #define AT(field) offsetof(struct arguments, field)
 
-static const struct bench_option option_rows[] = {
-    {"--ranks", "N", BENCH_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS,
+static const struct tool_option option_rows[] = {
+    {"--ranks", "N", TOOL_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS, .alias = "-n",
      .help = "default 2; from 3 on, the default network is larger"},
-    {"--units", "U", BENCH_OPTION_INT, AT(asked.n_units), 1, BENCH_FSDP_MAX_SIZE,
+    {"--units", "U", TOOL_OPTION_INT, AT(asked.n_units), 1, BENCH_FSDP_MAX_SIZE,
      .help = "of 4 matrices each; default 6, larger: 8"},
-    {"--width", "W", BENCH_OPTION_INT, AT(asked.width), 1, BENCH_FSDP_MAX_SIZE,
+    {"--width", "W", TOOL_OPTION_INT, AT(asked.width), 1, BENCH_FSDP_MAX_SIZE,
      .help = "of the network: a unit has 12 W^2 parameters; default 256, larger: 512"},
-    {"--tokens", "T", BENCH_OPTION_INT, AT(asked.n_tokens), 1, BENCH_FSDP_MAX_SIZE,
+    {"--tokens", "T", TOOL_OPTION_INT, AT(asked.n_tokens), 1, BENCH_FSDP_MAX_SIZE,
      .help = "rows of a rank's input; default 512, larger: 256"},
-    {"--blas-threads", "B", BENCH_OPTION_INT, AT(asked.n_blas_threads), 1, BENCH_FSDP_MAX_SIZE,
+    {"--blas-threads", "B", TOOL_OPTION_INT, AT(asked.n_blas_threads), 1, BENCH_FSDP_MAX_SIZE,
      .help = "threads of a matrix product; default 1, larger: 2"},
-    {"--sharded", "WHAT", BENCH_OPTION_NAME, AT(sharded), .name_at = sharded_at,
+    {"--sharded", "WHAT", TOOL_OPTION_NAME, AT(sharded), .name_at = sharded_at, .noun = "value of --sharded",
      .help = "FSDP, ZeRO-2 or ZeRO-1; default parameters; one of"},
-    {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
+    {"--iterations", "K", TOOL_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
      .help = "rounds, one step of each kind; default 30"},
-    {"--threads", NULL, BENCH_OPTION_FLAG, AT(is_threads), .help = "ranks are threads instead of processes"},
-    {"--json", NULL, BENCH_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},
+    {"--threads", NULL, TOOL_OPTION_FLAG, AT(is_threads), .help = "ranks are threads instead of processes"},
+    {"--json", NULL, TOOL_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},
 };
 
-static const struct bench_options options = {
+const struct tool_options bench_fsdp_options = {
     .about =
         "Measures a step (forward and backward pass, no optimizer) of fully sharded training, and the same\n"
         "without communication.\n",
-    .rows = option_rows,
-    .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
+    TOOL_OPTIONS_ROWS(option_rows),
     .notes = "Every result is checked. docs/benchmarks.md explains the columns.\n",
 };
 
@@ -114,46 +114,40 @@ static void choose_work(struct arguments *arguments)
 
 /* Parts ------------------------------------------------------------------------------------------------ */
 
-typedef bool (*part_function)(const void *bench, struct measure_page *page, int rank);
-
 /* Ranks that run one part: medians of the two kinds of rounds. */
-static bool run_part(struct bench_fsdp *bench, part_function run, bool is_threads, int n_rounds,
+static bool run_part(struct bench_fsdp *bench, struct bench_ranks *ranks, int n_rounds,
                      double *medians_us_out, uint64_t *n_wrong)
 {
+    int n_ranks = bench->request.n_ranks;
     bench->request.iterations = 2 * n_rounds;
-    (void)snprintf(bench->key, sizeof(bench->key), "shoal bench fsdp %ld %d", (long)getpid(),
-                   bench->request.n_ranks);
-    struct measure_page *page = measure_page_map(&bench->request, NULL);
-    if (!page) {
-        perror("shoal bench fsdp: shared memory");
+    ranks->bench = "fsdp";
+    ranks->request = &bench->request;
+    ranks->context = bench;
+    bench->ranks = ranks;
+    if (!bench_ranks_begin(ranks)) {
         return false;
     }
-    const struct bench_ranks ranks = {.n_ranks = bench->request.n_ranks,
-                                      .is_threads = is_threads,
-                                      .page = page,
-                                      .run = run,
-                                      .context = bench};
-    bool is_good = bench_ranks_run(&ranks);
+    bool is_good = bench_ranks_run(ranks);
     for (int i = 0; is_good && i < 2; i++) {
-        medians_us_out[i] = bench_ranks_median_ns(page, bench->request.n_ranks, (size_t)i * (size_t)n_rounds,
-                                                  (size_t)n_rounds) *
-                            1e-3;
+        size_t first = (size_t)i * (size_t)n_rounds;
+        medians_us_out[i] = bench_ranks_median_ns(ranks->page, n_ranks, first, (size_t)n_rounds) * 1e-3;
     }
-    for (int rank = 0; is_good && rank < bench->request.n_ranks; rank++) {
-        *n_wrong += *measure_page_wrong(page, rank);
+    for (int rank = 0; is_good && rank < n_ranks; rank++) {
+        *n_wrong += *measure_page_wrong(ranks->page, rank);
     }
-    measure_page_unmap(page, &bench->request);
+    bench_ranks_end(ranks);
     return is_good;
 }
 
-/* Every window once, whoever has it. */
+/* Every window of this host once, whoever has it. */
 static size_t sum_windows(const struct bench_fsdp *bench)
 {
     struct bench_fsdp_segment seen[BENCH_FSDP_MAX_SEGMENTS];
     size_t n_seen = 0;
     size_t bytes = 0;
     for (int rank = 0; rank < bench->request.n_ranks; rank++) {
-        for (size_t i = 0; i < bench->found->ranks[rank].n_windows; i++) {
+        size_t n_windows = bench_launched_is_here(rank) ? bench->found->ranks[rank].n_windows : 0;
+        for (size_t i = 0; i < n_windows; i++) {
             const struct bench_fsdp_segment *window = &bench->found->ranks[rank].windows[i];
             size_t k = 0;
             while (k < n_seen && seen[k].inode != window->inode) {
@@ -184,8 +178,11 @@ static bool run_host(const struct bench_fsdp *steps, int n_ranks, double *median
 {
     struct bench_fsdp bench = *steps;
     bench.request.n_ranks = n_ranks;
-    bool is_good =
-        run_part(&bench, bench_fsdp_run_host, n_ranks > 1, bench.n_host_rounds, medians_us_out, n_wrong);
+    struct bench_ranks ranks = {.is_threads = n_ranks > 1,
+                                .is_apart = true,
+                                .transport = bench_place()->is_launched ? "shm" : NULL,
+                                .run = bench_fsdp_run_host};
+    bool is_good = run_part(&bench, &ranks, bench.n_host_rounds, medians_us_out, n_wrong);
     for (int i = 0; is_good && i < 2; i++) {
         medians_us_out[i] /= BENCH_FSDP_HOST_UNITS;
     }
@@ -199,9 +196,10 @@ static bool run_all(struct arguments *arguments, struct report *report)
     double steps_us[2];
     double alone_us[2];
     double two_us[2];
+    struct bench_ranks ranks = {.is_threads = arguments->is_threads, .run = bench_fsdp_run_steps};
     if (!run_host(bench, 1, alone_us, &report->n_wrong) ||
-        !run_part(bench, bench_fsdp_run_steps, arguments->is_threads, bench->n_rounds, steps_us,
-                  &report->n_wrong) ||
+        !run_part(bench, &ranks, bench->n_rounds, steps_us, &report->n_wrong) ||
+        !bench_ranks_gather(bench->found->ranks, sizeof(bench->found->ranks[0])) ||
         !run_host(bench, 2, two_us, &report->n_wrong)) {
         return false;
     }
@@ -262,8 +260,8 @@ static void print_text(const struct arguments *arguments, const struct report *r
     const struct bench_fsdp_work *work = &bench->work;
     measure_print_cpu(stdout);
     printf("# compiler  %s\n", TOOL_COMPILER);
-    printf("# library   shoal %s, ranks as %s, not pinned\n", shoal_version(),
-           arguments->is_threads ? "threads" : "processes");
+    printf("# library   shoal %s, %s, not pinned\n", shoal_version(),
+           bench_ranks_text(&bench->request, arguments->is_threads));
     printf("# blas      %s, core %s, %d threads\n", bench->found->library, bench->found->core,
            work->n_blas_threads);
     printf("# times     medians over %d rounds; of a round: the longest of any rank\n", bench->n_rounds);
@@ -290,8 +288,15 @@ int bench_fsdp(int argc, char **argv)
     int exit_status;
     struct report report = {.n_wrong = 0};
     measure_request_init(&arguments.bench.request);
-    if (!bench_options_read(&options, argc, argv, &arguments, &exit_status)) {
+    arguments.bench.request.n_ranks = 0;
+    if (!tool_options_read(&bench_fsdp_options, argc, argv, &arguments, NULL, &exit_status)) {
         return exit_status;
+    }
+    if (!bench_ranks_settle(&arguments.bench.request, FEW_RANKS, arguments.is_threads)) {
+        return TOOL_USAGE;
+    }
+    if (bench_is_checking()) {
+        return TOOL_DONE;
     }
     choose_work(&arguments);
     void *found = mmap(NULL, sizeof(struct bench_fsdp_found), PROT_READ | PROT_WRITE,
@@ -302,7 +307,7 @@ int bench_fsdp(int argc, char **argv)
     }
     arguments.bench.found = found;
     bool is_good = run_all(&arguments, &report);
-    if (is_good) {
+    if (is_good && bench_prints()) {
         (arguments.bench.request.is_json ? print_json : print_text)(&arguments, &report);
     }
     (void)munmap(found, sizeof(struct bench_fsdp_found));

@@ -24,6 +24,8 @@ enum {
     BENCH_FSDP_MAX_SEGMENTS = 64
 };
 
+struct bench_ranks;
+
 /* The network, and what is done with it. */
 struct bench_fsdp_work {
     int n_units;
@@ -58,7 +60,7 @@ struct bench_fsdp {
     struct bench_fsdp_found *found;
     int n_rounds;
     int n_host_rounds;
-    char key[64]; /* what the ranks agree on */
+    const struct bench_ranks *ranks;
 };
 
 size_t bench_fsdp_count_params(const struct bench_fsdp_work *work);

@@ -198,26 +198,15 @@ static bool run_in_scope(struct host *host)
 static bool run_in_world(struct host *host)
 {
     shoal_world *world;
-    const shoal_world_options options = {
-        .struct_size = sizeof(options),
-        .n_ranks = host->bench->request.n_ranks,
-        .rank = host->rank,
-        .key = host->bench->key,
-    };
-    if (!check(host, shoal_world_open(&options, &world), "opening the world")) {
+    if (!check(host, bench_ranks_open_world(host->bench->ranks, host->rank, &world), "opening the world")) {
         return false;
     }
     host->group = shoal_world_group(world);
-    bool is_good = run_in_scope(host);
-    return check(host, shoal_world_close(world), "closing the world") && is_good;
+    return bench_ranks_close_world(host->bench->ranks, host->rank, world, run_in_scope(host));
 }
 
 bool bench_fsdp_run_host(const void *context, struct measure_page *page, int rank)
 {
     struct host host = {.bench = context, .page = page, .rank = rank};
-    bool is_good = run_in_world(&host);
-    if (!is_good) {
-        measure_page_fail(page);
-    }
-    return is_good;
+    return run_in_world(&host);
 }

@@ -425,29 +425,21 @@ static bool run_network(struct network *network)
 static bool run_in_world(struct network *network)
 {
     shoal_world *world;
-    const shoal_world_options options = {
-        .struct_size = sizeof(options),
-        .n_ranks = network->n_ranks,
-        .rank = network->rank,
-        .key = network->bench->key,
-    };
-    if (!check(network, shoal_world_open(&options, &world), "opening the world")) {
+    if (!check(network, bench_ranks_open_world(network->bench->ranks, network->rank, &world),
+               "opening the world")) {
         return false;
     }
     network->group = shoal_world_group(world);
-    bool is_good = run_network(network);
+    const struct bench_ranks *ranks = network->bench->ranks;
+    bool is_good = bench_ranks_agree(ranks, world, run_network(network));
     shoal_fsdp_free(network->fsdp);
     free_network(network);
-    return check(network, shoal_world_close(world), "closing the world") && is_good;
+    return bench_ranks_close_world(ranks, network->rank, world, is_good);
 }
 
 bool bench_fsdp_run_steps(const void *context, struct measure_page *page, int rank)
 {
     const struct bench_fsdp *bench = context;
     struct network network = {.bench = bench, .page = page, .rank = rank, .n_ranks = bench->request.n_ranks};
-    bool is_good = run_in_world(&network);
-    if (!is_good) {
-        measure_page_fail(page);
-    }
-    return is_good;
+    return run_in_world(&network);
 }

@@ -168,9 +168,7 @@ int bench_functional(int argc, char **argv)
 {
     static const struct bench_tensors_kind kind = {
         .name = "functional",
-        .summary = "Measures what shoal_all_reduce and a wait cost beyond shoal_group_all_reduce.\n",
-        .default_bytes = 1024,
-        .max_bytes = (size_t)1 << 20,
+        .options = &bench_functional_options,
         .run = run_rounds,
         .n_times = N_TIMES,
         .columns = {"raw_us", "functional_us", "overhead_us"},

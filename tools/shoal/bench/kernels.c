@@ -5,10 +5,10 @@
  * those written, for memcpy too. Every result is compared with plain C.
  */
 #include "bench/cases.h"
-#include "bench/ops.h"
-#include "bench/options.h"
 #include "measure/measure.h"
+#include "bench/launched.h"
 #include "bench/benches.h"
+#include "common/options.h"
 #include "common/tool.h"
 
 #include "base/clock.h"
@@ -227,20 +227,19 @@ static const char *kernel_at(size_t index)
 
 #define AT(field) offsetof(struct request, field)
 
-static const struct bench_option option_rows[] = {
-    {"--variant", "NAME", BENCH_OPTION_NAME, AT(variant), .name_at = variant_at,
+static const struct tool_option option_rows[] = {
+    {"--variant", "NAME", TOOL_OPTION_NAME, AT(variant), .name_at = variant_at,
      .help = "only this set of vector instructions"},
-    {"--kernel", "NAME", BENCH_OPTION_NAME, AT(kernel), .name_at = kernel_at, .help = "only this one of"},
-    {"--bytes", "B", BENCH_OPTION_BYTES, AT(sizes_bytes), 1024, (int64_t)1 << 38, .max_values = MAX_SIZES,
-     .n_values_at = AT(n_sizes),
+    {"--kernel", "NAME", TOOL_OPTION_NAME, AT(kernel), .name_at = kernel_at, .help = "only this one of"},
+    {"--bytes", "B", TOOL_OPTION_BYTES, AT(sizes_bytes), 1024, (double)((int64_t)1 << 38),
+     .max_values = MAX_SIZES, .n_values_at = AT(n_sizes),
      .help = "read and written per run, at least 1K, again for more sizes; default 512K and 192M"},
-    {"--json", NULL, BENCH_OPTION_FLAG, AT(is_json), .help = "one object per line"},
+    {"--json", NULL, TOOL_OPTION_FLAG, AT(is_json), .help = "one object per line"},
 };
 
-static const struct bench_options options = {
+const struct tool_options bench_kernels_options = {
     .about = "Measures kernels, compared with memcpy of as many bytes.\n",
-    .rows = option_rows,
-    .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
+    TOOL_OPTIONS_ROWS(option_rows),
     .notes = "A row of the default variant is marked when its ratio to memcpy is below 0.8 for f32 or 0.6 "
              "for bf16.\n"
              "A run with the default sizes takes about half a minute.\n",
@@ -250,12 +249,12 @@ int bench_kernels(int argc, char **argv)
 {
     struct request request = {.is_json = false};
     int exit_status;
-    if (!bench_options_read(&options, argc, argv, &request, &exit_status)) {
+    if (!tool_options_read(&bench_kernels_options, argc, argv, &request, NULL, &exit_status)) {
         return exit_status;
     }
     if (request.n_sizes == 0) {
         request.sizes_bytes[request.n_sizes++] = (size_t)512 << 10;
         request.sizes_bytes[request.n_sizes++] = (size_t)192 << 20;
     }
-    return run_request(&request);
+    return bench_is_checking() ? TOOL_DONE : run_request(&request);
 }

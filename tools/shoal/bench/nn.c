@@ -4,16 +4,17 @@
  * products of the same shapes on plain memory, or memcpy. Both are timed in turns, and the best round of each counts.
  */
 #include "bench/nn.h"
+#include "bench/launched.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "bench/options.h"
 #include "measure/measure.h"
 #include "shoal_nn/nn.h"
 #include "bench/benches.h"
+#include "common/options.h"
 #include "common/tool.h"
 
 enum {
@@ -220,28 +221,27 @@ static const char *name_at(size_t index)
 
 #define AT(field) offsetof(struct request, field)
 
-static const struct bench_option option_rows[] = {
-    {"--kind", "NAME", BENCH_OPTION_NAME, AT(kind), .name_at = kind_at, .help = "only these"},
-    {"--case", "NAME", BENCH_OPTION_NAME, AT(name), .name_at = name_at, .help = "only this one of"},
-    {"--dtype", "NAME", BENCH_OPTION_NAME, AT(dtype), .name_at = dtype_at,
+static const struct tool_option option_rows[] = {
+    {"--kind", "NAME", TOOL_OPTION_NAME, AT(kind), .name_at = kind_at, .help = "only these"},
+    {"--case", "NAME", TOOL_OPTION_NAME, AT(name), .name_at = name_at, .help = "only this one of"},
+    {"--dtype", "NAME", TOOL_OPTION_NAME, AT(dtype), .name_at = dtype_at,
      .help = "of the tensors; references are f32"},
-    {"--threads", "N", BENCH_OPTION_INT, AT(n_threads), 1, 1024,
+    {"--threads", "N", TOOL_OPTION_INT, AT(n_threads), 1, 1024,
      .help = "of products and of everything else; default 1"},
-    {"--tokens", "N", BENCH_OPTION_COUNT, AT(n_tokens), 1, 1 << 20, .help = "rows of a layer; default 1024"},
-    {"--length", "T", BENCH_OPTION_COUNT, AT(lengths), 1, 1 << 20, .max_values = MAX_LENGTHS,
+    {"--tokens", "N", TOOL_OPTION_COUNT, AT(n_tokens), 1, 1 << 20, .help = "rows of a layer; default 1024"},
+    {"--length", "T", TOOL_OPTION_COUNT, AT(lengths), 1, 1 << 20, .max_values = MAX_LENGTHS,
      .n_values_at = AT(n_lengths), .help = "of attention, again for more; default 1024, 2048 and 4096"},
-    {"--elements", "N", BENCH_OPTION_COUNT, AT(n_elements), 1, 1 << 28,
+    {"--elements", "N", TOOL_OPTION_COUNT, AT(n_elements), 1, 1 << 28,
      .help = "of functions of elements and rows; default 1048576"},
-    {"--rounds", "N", BENCH_OPTION_INT, AT(n_rounds), 1, 1 << 20,
+    {"--rounds", "N", TOOL_OPTION_INT, AT(n_rounds), 1, 1 << 20,
      .help = "of which the best counts; default 10"},
-    {"--json", NULL, BENCH_OPTION_FLAG, AT(is_json), .help = "one object per line"},
+    {"--json", NULL, TOOL_OPTION_FLAG, AT(is_json), .help = "one object per line"},
 };
 
-static const struct bench_options options = {
+const struct tool_options bench_nn_options = {
     .about =
         "Measures layers and attention, compared with sgemm, and other operations, compared with memcpy.\n",
-    .rows = option_rows,
-    .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
+    TOOL_OPTIONS_ROWS(option_rows),
     .notes = "A row is marked when its ratio is below 0.8 for layers or 0.5 for attention.\n",
 };
 
@@ -250,7 +250,7 @@ int bench_nn(int argc, char **argv)
     struct request request = {
         .dtype = "f32", .n_threads = 1, .n_rounds = 10, .n_tokens = 1024, .n_elements = (size_t)1 << 20};
     int exit_status;
-    if (!bench_options_read(&options, argc, argv, &request, &exit_status)) {
+    if (!tool_options_read(&bench_nn_options, argc, argv, &request, NULL, &exit_status)) {
         return exit_status;
     }
     if (request.n_lengths == 0) {
@@ -258,5 +258,5 @@ int bench_nn(int argc, char **argv)
         request.lengths[request.n_lengths++] = 2048;
         request.lengths[request.n_lengths++] = 4096;
     }
-    return run_request(&request);
+    return bench_is_checking() ? TOOL_DONE : run_request(&request);
 }

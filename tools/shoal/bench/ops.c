@@ -3,7 +3,7 @@
  * The cost of the op layer: an addition of 4 floats, where the arithmetic takes almost no time. Several additions share
  * a scope, as the ops of a model's step do; opening and closing the scope is part of the time.
  */
-#include "bench/ops.h"
+#include "bench/cases.h"
 
 #include "base/clock.h"
 #include "kernel/kernel.h"

@@ -165,10 +165,7 @@ int bench_overlap(int argc, char **argv)
 {
     static const struct bench_tensors_kind kind = {
         .name = "overlap",
-        .summary =
-            "Measures how much of shoal_all_reduce is hidden behind computation of 1.5 times its time.\n",
-        .default_bytes = (size_t)16 << 20,
-        .max_bytes = (size_t)1 << 30,
+        .options = &bench_overlap_options,
         .run = run_overlap,
         .n_times = N_TIMES,
         .columns = {"comm_us", "compute_us", "both_us", "hidden"},

@@ -3,9 +3,10 @@
  * `shoal bench passes`: times graphs and passes over them, by the number of nodes. A round makes a graph, which is not
  * timed, does one thing with it, and checks the result; a row is the median of its rounds. Nothing is communicated.
  */
-#include "bench/options.h"
 #include "bench/passes.h"
+#include "bench/launched.h"
 #include "bench/benches.h"
+#include "common/options.h"
 #include "common/tool.h"
 
 #include "base/clock.h"
@@ -248,20 +249,19 @@ static const char *pass_at(size_t index)
 
 #define AT(field) offsetof(struct request, field)
 
-static const struct bench_option option_rows[] = {
-    {"--pass", "NAME", BENCH_OPTION_NAME, AT(name), .name_at = pass_at, .help = "only this one of"},
-    {"--nodes", "N", BENCH_OPTION_COUNT, AT(sizes), 20, 10000000, .max_values = MAX_SIZES,
+static const struct tool_option option_rows[] = {
+    {"--pass", "NAME", TOOL_OPTION_NAME, AT(name), .name_at = pass_at, .help = "only this one of"},
+    {"--nodes", "N", TOOL_OPTION_COUNT, AT(sizes), 20, 10000000, .max_values = MAX_SIZES,
      .n_values_at = AT(n_sizes),
      .help = "of the graph, at least 20, again for more sizes; default 1000, 10000 and 100000"},
-    {"--rounds", "K", BENCH_OPTION_COUNT, AT(n_rounds), 1, MAX_ROUNDS,
+    {"--rounds", "K", TOOL_OPTION_COUNT, AT(n_rounds), 1, MAX_ROUNDS,
      .help = "by size if not given: 25 to 3"},
-    {"--json", NULL, BENCH_OPTION_FLAG, AT(is_json), .help = "one object per line"},
+    {"--json", NULL, TOOL_OPTION_FLAG, AT(is_json), .help = "one object per line"},
 };
 
-static const struct bench_options options = {
+const struct tool_options bench_passes_options = {
     .about = "Measures graphs and passes over them, by the number of nodes.\n",
-    .rows = option_rows,
-    .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
+    TOOL_OPTIONS_ROWS(option_rows),
     .notes = "Fusing and scheduling 1024 gradients is marked when it takes more than 2 ms, capturing a step\n"
              "of 12 layers when it takes more than 50 ms.\n",
 };
@@ -270,7 +270,7 @@ int bench_passes(int argc, char **argv)
 {
     struct request request = {.is_json = false};
     int exit_status;
-    if (!bench_options_read(&options, argc, argv, &request, &exit_status)) {
+    if (!tool_options_read(&bench_passes_options, argc, argv, &request, NULL, &exit_status)) {
         return exit_status;
     }
     if (request.n_sizes == 0) {
@@ -278,5 +278,5 @@ int bench_passes(int argc, char **argv)
         request.sizes[request.n_sizes++] = 10000;
         request.sizes[request.n_sizes++] = 100000;
     }
-    return run_request(&request);
+    return bench_is_checking() ? TOOL_DONE : run_request(&request);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Arguments, ranks and times of the benchmarks of collectives on tensors. */
 #include "bench/tensors.h"
-#include "bench/options.h"
+#include "bench/launched.h"
 #include "bench/ranks.h"
+#include "bench/benches.h"
+#include "common/options.h"
 #include "common/tool.h"
 
 #include "shoal/ops.h"
@@ -15,15 +17,15 @@
 #include <string.h>
 #include <unistd.h>
 
+enum {
+    DEFAULT_RANKS = 2
+};
+
 /* A rank ----------------------------------------------------------------------------------------------- */
 
 bool bench_rank_check(const struct bench_rank *rank, shoal_status status, const char *what)
 {
-    if (status != SHOAL_OK) {
-        fprintf(stderr, "shoal bench %s: rank %d: %s: %s\n", rank->bench->kind->name, rank->number, what,
-                shoal_error_text());
-    }
-    return status == SHOAL_OK;
+    return bench_ranks_check(rank->bench->kind->name, rank->number, status, what);
 }
 
 shoal_tensor *bench_rank_make_tensor(struct bench_rank *rank)
@@ -46,7 +48,7 @@ bool bench_rank_write(struct bench_rank *rank, shoal_tensor *tensor, uint32_t it
 void bench_rank_check_sum(struct bench_rank *rank, const void *data, uint32_t iteration)
 {
     rank->n_wrong +=
-        measure_pattern_count_wrong_sum(&rank->pattern, data, (size_t)rank->bench->count, 0, iteration);
+        measure_pattern_count_unreduced(&rank->pattern, data, (size_t)rank->bench->count, 0, iteration);
 }
 
 /* Inside the world and the scope. */
@@ -69,18 +71,12 @@ static bool run_in_scope(struct bench_rank *rank)
 static bool run_in_world(struct bench_rank *rank)
 {
     const struct bench_tensors *bench = rank->bench;
-    const shoal_world_options options = {
-        .struct_size = sizeof(options),
-        .n_ranks = bench->request.n_ranks,
-        .rank = rank->number,
-        .key = bench->key,
-    };
-    if (!bench_rank_check(rank, shoal_world_open(&options, &rank->world), "opening the world")) {
+    if (!bench_rank_check(rank, bench_ranks_open_world(bench->ranks, rank->number, &rank->world),
+                          "opening the world")) {
         return false;
     }
     rank->group = shoal_world_group(rank->world);
-    bool is_good = run_in_scope(rank);
-    return bench_rank_check(rank, shoal_world_close(rank->world), "closing the world") && is_good;
+    return bench_ranks_close_world(bench->ranks, rank->number, rank->world, run_in_scope(rank));
 }
 
 static bool run_rank(const void *context, struct measure_page *page, int number)
@@ -88,14 +84,11 @@ static bool run_rank(const void *context, struct measure_page *page, int number)
     struct bench_rank rank = {.bench = context, .page = page, .number = number};
     const struct measure_request *request = &rank.bench->request;
     bool is_good = false;
-    if (measure_pattern_init(&rank.pattern, request->dtype, request->n_ranks)) {
+    if (measure_pattern_init(&rank.pattern, request->dtype, MEASURE_REDOP_sum, request->n_ranks)) {
         is_good = run_in_world(&rank);
         measure_pattern_fini(&rank.pattern);
     } else {
         fprintf(stderr, "shoal bench: no memory for the values\n");
-    }
-    if (!is_good) {
-        measure_page_fail(page);
     }
     return is_good;
 }
@@ -119,7 +112,8 @@ static double find_median_ns(const struct bench_tensors *bench, struct measure_p
 
 int64_t bench_rank_agree(struct bench_rank *rank, unsigned which, int n_rounds)
 {
-    if (!measure_page_meet(rank->page, rank->number)) {
+    if (!measure_page_meet(rank->page, rank->number) ||
+        !measure_page_collect(rank->page, rank->number, (size_t)rank->bench->request.iterations)) {
         return 0;
     }
     int64_t median_ns = (int64_t)find_median_ns(rank->bench, rank->page, which, n_rounds);
@@ -143,33 +137,47 @@ static const char *dtype_at(size_t index)
     return dtype ? dtype->name : NULL;
 }
 
+#define ROWS(default_bytes, max_bytes, bytes_help)                                                             \
+    {                                                                                                          \
+        {"--ranks",         "N",           TOOL_OPTION_INT,    AT(bench.request.n_ranks), 1,                   \
+         MEASURE_MAX_RANKS, .alias = "-n", .help = "default 2"},                                               \
+            {"--bytes", "B",       TOOL_OPTION_BYTES,         AT(bench.bytes),                                 \
+             1,         max_bytes, .standard = default_bytes, .help = bytes_help},                             \
+            {"--dtype", "T", TOOL_OPTION_NAME, AT(dtype), .name_at = dtype_at, .help = "default f32; one of"}, \
+            {"--iterations",                                                                                   \
+             "K",                                                                                              \
+             TOOL_OPTION_INT,                                                                                  \
+             AT(bench.n_rounds),                                                                               \
+             1,                                                                                                \
+             MEASURE_MAX_ITERATIONS,                                                                           \
+             .help = "rounds; default: by size, 2000 to 20"},                                                  \
+            {"--threads", NULL, TOOL_OPTION_FLAG, AT(bench.is_threads),                                        \
+             .help = "ranks are threads instead of processes"},                                                \
+            {"--json", NULL, TOOL_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},               \
+    }
+
+static const struct tool_option functional_rows[] = ROWS("1K", 1 << 20, "of the tensor, at most 1M");
+static const struct tool_option overlap_rows[] = ROWS("16M", 1 << 30, "of the tensor, at most 1G");
+
+static const char notes[] = "Every result is checked. docs/benchmarks.md explains the columns.\n";
+
+const struct tool_options bench_functional_options = {
+    .about = "Measures what shoal_all_reduce and a wait cost beyond shoal_group_all_reduce.\n",
+    TOOL_OPTIONS_ROWS(functional_rows),
+    .notes = notes,
+};
+
+const struct tool_options bench_overlap_options = {
+    .about = "Measures how much of shoal_all_reduce is hidden behind computation of 1.5 times its time.\n",
+    TOOL_OPTIONS_ROWS(overlap_rows),
+    .notes = notes,
+};
+
 /* Puts the options into the benchmark. Returns false if there is nothing left to do, after a message. */
 static bool read_options(struct bench_tensors *bench, int argc, char **argv, int *exit_status_out)
 {
-    const struct bench_tensors_kind *kind = bench->kind;
     struct arguments arguments = {.bench = *bench, .dtype = "f32"};
-    char bytes_help[64];
-    (void)snprintf(bytes_help, sizeof(bytes_help), "of the tensor; default %zu, at most %zu",
-                   kind->default_bytes, kind->max_bytes);
-    const struct bench_option rows[] = {
-        {"--ranks", "N", BENCH_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS,
-         .help = "default 2"},
-        {"--bytes", "B", BENCH_OPTION_BYTES, AT(bench.bytes), 1, (int64_t)kind->max_bytes,
-         .help = bytes_help},
-        {"--dtype", "T", BENCH_OPTION_NAME, AT(dtype), .name_at = dtype_at, .help = "default f32; one of"},
-        {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
-         .help = "rounds; default: by size, 2000 to 20"},
-        {"--threads", NULL, BENCH_OPTION_FLAG, AT(bench.is_threads),
-         .help = "ranks are threads instead of processes"},
-        {"--json", NULL, BENCH_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},
-    };
-    const struct bench_options options = {
-        .about = kind->summary,
-        .rows = rows,
-        .n_rows = sizeof(rows) / sizeof(rows[0]),
-        .notes = "Every result is checked. docs/benchmarks.md explains the columns.\n",
-    };
-    bool is_good = bench_options_read(&options, argc, argv, &arguments, exit_status_out);
+    bool is_good = tool_options_read(bench->kind->options, argc, argv, &arguments, NULL, exit_status_out);
     *bench = arguments.bench;
     bench->request.dtype = measure_dtype_find(arguments.dtype);
     return is_good;
@@ -195,6 +203,10 @@ static bool choose(struct bench_tensors *bench, int argc, char **argv, int *exit
     if (!read_options(bench, argc, argv, exit_status_out)) {
         return false;
     }
+    *exit_status_out = TOOL_USAGE;
+    if (!bench_ranks_settle(&bench->request, DEFAULT_RANKS, bench->is_threads)) {
+        return false;
+    }
     if (shoal_dtype_find(bench->request.dtype->name, &bench->dtype) != SHOAL_OK) {
         fprintf(stderr, "shoal bench %s: %s\n", argv[0], shoal_error_text());
         *exit_status_out = TOOL_USAGE;
@@ -217,8 +229,8 @@ static void print_header(const struct bench_tensors *bench)
     const struct bench_tensors_kind *kind = bench->kind;
     measure_print_cpu(stdout);
     printf("# compiler  %s\n", TOOL_COMPILER);
-    printf("# library   shoal %s, ranks as %s, not pinned\n", shoal_version(),
-           bench->is_threads ? "threads" : "processes");
+    printf("# library   shoal %s, %s, not pinned\n", shoal_version(),
+           bench_ranks_text(&bench->request, bench->is_threads));
     printf("# times     medians over %d rounds; of a round: the longest of any rank\n", bench->n_rounds);
     printf("# %s\n", kind->note);
     printf("%-11s %10s %5s %10s %-5s", "#bench", "processors", "ranks", "bytes", "dtype");
@@ -270,27 +282,29 @@ static bool report(const struct bench_tensors *bench, struct measure_page *page)
 
 int bench_tensors(const struct bench_tensors_kind *kind, int argc, char **argv)
 {
-    struct bench_tensors bench = {.kind = kind, .bytes = kind->default_bytes};
+    struct bench_tensors bench = {.kind = kind};
     measure_request_init(&bench.request);
+    bench.request.n_ranks = 0;
     int exit_status;
     if (!choose(&bench, argc, argv, &exit_status)) {
         return exit_status;
     }
-    snprintf(bench.key, sizeof(bench.key), "shoal bench %s %ld", argv[0], (long)getpid());
-    struct measure_page *page = measure_page_map(&bench.request, NULL);
-    if (!page) {
-        perror("shoal bench: shared memory");
+    if (bench_is_checking()) {
+        return TOOL_DONE;
+    }
+    struct bench_ranks ranks = {.bench = kind->name,
+                                .request = &bench.request,
+                                .is_threads = bench.is_threads,
+                                .run = run_rank,
+                                .context = &bench};
+    bench.ranks = &ranks;
+    if (!bench_ranks_begin(&ranks)) {
         return TOOL_FAILED;
     }
-    if (!bench.request.is_json) {
+    if (!bench.request.is_json && bench_prints()) {
         print_header(&bench);
     }
-    const struct bench_ranks ranks = {.n_ranks = bench.request.n_ranks,
-                                      .is_threads = bench.is_threads,
-                                      .page = page,
-                                      .run = run_rank,
-                                      .context = &bench};
-    bool is_good = bench_ranks_run(&ranks) && report(&bench, page);
-    measure_page_unmap(page, &bench.request);
+    bool is_good = bench_ranks_run(&ranks) && (!bench_prints() || report(&bench, ranks.page));
+    bench_ranks_end(&ranks);
     return is_good ? TOOL_DONE : TOOL_FAILED;
 }

@@ -19,7 +19,9 @@ enum {
     BENCH_TENSORS_MAX_COLUMNS = 4
 };
 
+struct bench_ranks;
 struct bench_tensors;
+struct tool_options;
 
 /* One rank, with a scope open. */
 struct bench_rank {
@@ -36,9 +38,7 @@ struct bench_rank {
 /* A benchmark. */
 struct bench_tensors_kind {
     const char *name;
-    const char *summary; /* for the usage */
-    size_t default_bytes;
-    size_t max_bytes;
+    const struct tool_options *options;
     bool (*run)(struct bench_rank *rank); /* false, with a message, when something failed */
     unsigned n_times;                     /* things that are measured in a round */
     const char *columns[BENCH_TENSORS_MAX_COLUMNS];
@@ -54,7 +54,7 @@ struct bench_tensors {
     shoal_dtype dtype;
     int n_rounds;
     bool is_threads;
-    char key[64]; /* what the ranks agree on */
+    const struct bench_ranks *ranks;
 };
 
 /* All of `shoal bench NAME ...`: what it returns is the exit status. */

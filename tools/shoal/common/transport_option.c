@@ -38,7 +38,7 @@ static shoal_status add_module(void *context, const char *name, const char *path
     return SHOAL_OK;
 }
 
-bool tool_set_transport(const char *name)
+bool tool_is_transport(const char *name)
 {
     static struct names names;
     names = (struct names){.n_names = 0};
@@ -47,16 +47,22 @@ bool tool_set_transport(const char *name)
     }
     /* Modules are not loaded: that is the affair of ranks, whose MPI is known only there. */
     if (transport_module_list(add_module, &names) != SHOAL_OK) {
-        fprintf(stderr, "%s: --transport: %s\n", tool_name(), shoal_error_text());
+        (void)tool_refuse("--transport: %s", shoal_error_text());
         return false;
     }
     if (!tool_choice_find(names.choices, names.n_names, name)) {
         (void)tool_choice_unknown("transport", name, names.choices, names.n_names);
         return false;
     }
+    return true;
+}
+
+bool tool_set_transport(const char *name)
+{
+    /* First: this process may be a rank itself, and looking for modules reads the options of the library, once. */
     if (setenv("SHOAL_TRANSPORT", name, /*overwrite=*/1) != 0) {
         perror("shoal: SHOAL_TRANSPORT");
         return false;
     }
-    return true;
+    return tool_is_transport(name);
 }

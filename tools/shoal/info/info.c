@@ -15,6 +15,7 @@
 #include "transport/module.h"
 #include "transport/registry.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -66,7 +67,7 @@ static int print_transports(void)
     return exit_status;
 }
 
-static int print_summary(int argc, char **argv)
+static int print_summary(void)
 {
     printf("version   %s\n", shoal_version());
     printf("build     %s, %s\n", TOOL_BUILD_TYPE, TOOL_COMPILER);
@@ -102,7 +103,7 @@ static void print_op_call(const shoal_op_info *op)
     printf("%s(%.*s)%s%s", op->name, (int)chars, signature, arrow ? " " : "", arrow ? arrow : "");
 }
 
-static int print_ops(int argc, char **argv)
+static int print_ops(void)
 {
     const shoal_op *op;
     shoal_op_info info = SHOAL_OP_INFO_INIT;
@@ -113,7 +114,7 @@ static int print_ops(int argc, char **argv)
     return TOOL_DONE;
 }
 
-static int print_ops_page(int argc, char **argv)
+static int print_ops_page(void)
 {
     printf("# Operations\n\nPrinted by `shoal info --ops-md`.\n\n| op | what it does |\n|---|---|\n");
     const shoal_op *op;
@@ -138,7 +139,7 @@ static void print_cell(const char *text)
     printf(" | ");
 }
 
-static int print_options_page(int argc, char **argv)
+static int print_options_page(void)
 {
     printf("# Options\n\nEnvironment variables, read once. Printed by `shoal info --options-md`.\n\n"
            "| variable | type | accepted | default | what it does |\n|---|---|---|---|---|\n");
@@ -151,44 +152,97 @@ static int print_options_page(int argc, char **argv)
     return TOOL_DONE;
 }
 
-static int print_usage(int argc, char **argv);
+/* The command line ------------------------------------------------------------------------------------- */
 
-static const struct tool_choice pages[] = {
-    {.name = "--explain",
-     .run = info_explain,
-     .summary =
-         "OP --ranks N --bytes B [--symmetric] [--transport T]: which algorithm a collective uses, and why"},
-    {.name = "--json", .run = info_json, .summary = "the summary as one JSON object"},
-    {.name = "--ops", .run = print_ops, .summary = "all operations, with their signatures"},
-    {.name = "--ops-md", .run = print_ops_page, .summary = "all operations, as a Markdown table"},
-    {.name = "--options-md", .run = print_options_page, .summary = "all options, as a Markdown table"},
-    {.name = "--help", .run = print_usage, .summary = "this list"},
+/* What is printed. */
+struct pages {
+    struct info_question question; /* of --explain */
+    bool is_json;
+    bool is_ops;
+    bool is_ops_page;
+    bool is_options_page;
 };
 
-#define N_PAGES (sizeof pages / sizeof pages[0])
-
-static int print_usage(int argc, char **argv)
+static const char *collective_at(size_t index)
 {
-    puts("usage: shoal info [OPTION]");
-    for (size_t i = 0; i < N_PAGES; i++) {
-        printf("  %-14s %s\n", pages[i].name, pages[i].summary);
+    return index < COLLECTIVE_COUNT ? collective_rows[index].name : NULL;
+}
+
+static int take_transport(void *arguments, const char *value)
+{
+    struct pages *pages = arguments;
+    if (transport_find(value, &pages->question.transport) != SHOAL_OK) {
+        fprintf(stderr, "shoal info: --transport: %s\n", shoal_error_text());
+        return TOOL_USAGE;
     }
     return TOOL_DONE;
 }
 
+#define AT(field) offsetof(struct pages, field)
+
+static const struct tool_option rows[] = {
+    {"--explain", "OP", TOOL_OPTION_NAME, AT(question.op), .name_at = collective_at, .noun = "collective",
+     .help = "which algorithm a collective uses, and why; with --ranks and --bytes"},
+    {"--ranks", "N", TOOL_OPTION_INT64, AT(question.n_ranks), 1, INFO_MAX_RANKS, .alias = "-n",
+     .help = "for --explain: ranks of the group"},
+    {"--bytes", "B", TOOL_OPTION_BYTES, AT(question.bytes), 0, HUGE_VAL,
+     .help = "for --explain: bytes of the whole buffer on one rank, 64K or 4M for example; not of a barrier"},
+    {"--symmetric", NULL, TOOL_OPTION_FLAG, AT(question.is_symmetric),
+     .help = "for --explain: buffers are in symmetric memory"},
+    {"--transport", "T", TOOL_OPTION_OTHER, .take = take_transport,
+     .help = "for --explain: the transport; default shm"},
+    {"--json", NULL, TOOL_OPTION_FLAG, AT(is_json), .help = "the summary as one JSON object"},
+    {"--ops", NULL, TOOL_OPTION_FLAG, AT(is_ops), .help = "all operations, with their signatures"},
+    {"--ops-md", NULL, TOOL_OPTION_FLAG, AT(is_ops_page), .help = "all operations, as a Markdown table"},
+    {"--options-md", NULL, TOOL_OPTION_FLAG, AT(is_options_page), .help = "all options, as a Markdown table"},
+};
+
+const struct tool_options command_info_options = {
+    .synopsis = "shoal info [--json | --ops | --ops-md | --options-md]\n"
+                "       shoal info --explain OP --ranks N --bytes B [--symmetric] [--transport T]",
+    TOOL_OPTIONS_ROWS(rows),
+};
+
+/* Returns what is wrong with the options together; NULL if nothing is. */
+static const char *find_contradiction(const struct pages *pages, const struct tool_given *given)
+{
+    const struct tool_options *options = &command_info_options;
+    bool explains = pages->question.op;
+    bool has_detail = tool_option_is_given(options, given, "--ranks") ||
+                      tool_option_is_given(options, given, "--bytes") ||
+                      tool_option_is_given(options, given, "--symmetric") ||
+                      tool_option_is_given(options, given, "--transport");
+    int n_pages = explains + pages->is_json + pages->is_ops + pages->is_ops_page + pages->is_options_page;
+    bool is_barrier = explains && strcmp(pages->question.op, "barrier") == 0;
+    return n_pages > 1               ? "one thing at a time can be printed"
+           : has_detail && !explains ? "--ranks, --bytes, --symmetric and --transport are for --explain OP"
+           : explains && pages->question.n_ranks == 0 ? "--ranks is missing"
+           : explains && !is_barrier && !tool_option_is_given(options, given, "--bytes")
+               ? "--bytes is missing"
+               : NULL;
+}
+
+static int print_page(const struct pages *pages)
+{
+    if (pages->question.op) {
+        return info_explain(&pages->question);
+    }
+    return pages->is_json           ? info_json()
+           : pages->is_ops          ? print_ops()
+           : pages->is_ops_page     ? print_ops_page()
+           : pages->is_options_page ? print_options_page()
+                                    : print_summary();
+}
+
 int command_info(int argc, char **argv)
 {
+    struct pages pages = {.question = {.transport = transport_at(0)}};
+    struct tool_given given;
+    int exit_status;
     tool_report_options();
-    if (argc < 2) {
-        return print_summary(argc, argv);
+    if (!tool_options_read(&command_info_options, argc, argv, &pages, &given, &exit_status)) {
+        return exit_status;
     }
-    const struct tool_choice *page = tool_choice_find(pages, N_PAGES, argv[1]);
-    if (!page) {
-        return tool_choice_unknown("option", argv[1], pages, N_PAGES);
-    }
-    if (argc > 2 && page->run != info_explain) {
-        fprintf(stderr, "shoal info: %s takes no argument, but got '%s'\n", argv[1], argv[2]);
-        return TOOL_USAGE;
-    }
-    return page->run(argc - 1, argv + 1);
+    const char *wrong = find_contradiction(&pages, &given);
+    return wrong ? tool_options_refuse(&command_info_options, wrong) : print_page(&pages);
 }

@@ -3,11 +3,30 @@
 #ifndef INFO_INFO_H
 #define INFO_INFO_H
 
-/* `shoal info --explain`. */
-int info_explain(int argc, char **argv);
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-/* `shoal info --json`. */
-int info_json(int argc, char **argv);
+enum {
+    INFO_MAX_RANKS = 1000000
+};
+
+struct transport;
+
+/* A call whose algorithm is asked about. */
+struct info_question {
+    const char *op; /* a row of collectives.def; NULL if nothing is asked */
+    int64_t n_ranks;
+    size_t bytes;
+    bool is_symmetric;
+    const struct transport *transport;
+};
+
+/* `shoal info --explain`. The exit status. */
+int info_explain(const struct info_question *question);
+
+/* `shoal info --json`. The exit status. */
+int info_json(void);
 
 /* A transport that is built in, or a module. */
 struct info_transport {

@@ -94,7 +94,7 @@ static void print_options(void)
     }
 }
 
-int info_json(int argc, char **argv)
+int info_json(void)
 {
     char launcher[512];
     bool is_first = true;

@@ -2,14 +2,14 @@
 /* `shoal opt FILE`: its command line, and the libraries it loads. What happens then is in opt/run.c. */
 #include "opt/opt.h"
 #include "common/commands.h"
+#include "common/paths.h"
+#include "common/place.h"
 #include "common/tool.h"
 
-#include "base/mem.h"
-#include "base/name.h"
 #include "base/nearest.h"
-#include "base/option_parse.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,42 +17,16 @@ enum {
     MAX_RANKS = 128 /* they are threads */
 };
 
-static int print_usage(FILE *out, int exit_status)
-{
-    fputs("usage: shoal opt [options] FILE\n"
-          "       shoal opt [--load=LIB] --list\n"
-          "  --passes=A,B         passes to run, in order; default: none\n"
-          "  --bucket-mb=X        MiB of a bucket of gradients; default 25\n"
-          "  --comm-bucket-mb=X   most MiB of a bucket of the passes bucket_*; default 2000\n"
-          "  --disable=A,B        passes to skip, also if others would run them\n"
-          "  --print-after=A      prints the graph after this pass, too\n"
-          "  --stats              prints how much communication there is, before and after\n"
-          "  --lower              prints the plan of rank 0 instead of the graph\n"
-          "  --one-shot[=BYTES]   makes small sums blocking calls; default: up to 131072 bytes\n"
-          "  --no-reuse           no two buffers of a plan share bytes\n"
-          "  --no-comm-buffers    collectives of a plan use ordinary memory\n"
-          "  --run                runs the graph and the result (or its plan), and compares the bits\n"
-          "  -n N                 ranks of --run; default: those of the graph's groups\n"
-          "  --memory=BYTES       most memory of all ranks of --run together; default: half of what is free\n"
-          "  --dot[=FILE]         prints the graph for Graphviz instead of as text\n"
-          "  --dot-prefix=P       draws the graph before and after each pass that changes it, to files P*\n"
-          "  --load=LIB           loads a library with further ops and passes\n"
-          "  --list               lists all passes\n"
-          "Reads a graph (- is standard input), checks it, runs passes over it, and prints the result.\n"
-          "An option and its value may be two words: --passes A,B.\n",
-          out);
-    return exit_status;
-}
-
-/* Options: an exit status each, TOOL_DONE if it was understood ------------------------------------------ */
+/* Options ---------------------------------------------------------------------------------------------- */
 
 static int to_status(bool is_good)
 {
     return is_good ? TOOL_DONE : TOOL_FAILED;
 }
 
-static int parse_passes(struct opt_plan *plan, const char *value)
+static int take_passes(void *arguments, const char *value)
 {
+    struct opt_plan *plan = arguments;
     bool is_good = true;
     while (is_good && *value) {
         size_t bytes = strcspn(value, ",");
@@ -66,234 +40,108 @@ static int parse_passes(struct opt_plan *plan, const char *value)
     return to_status(is_good);
 }
 
-static int parse_print_after(struct opt_plan *plan, const char *value)
+static int take_print_after(void *arguments, const char *value)
 {
-    return to_status(opt_names_split(&plan->print_after, value));
+    return to_status(opt_names_split(&((struct opt_plan *)arguments)->print_after, value));
 }
 
-static int parse_disable(struct opt_plan *plan, const char *value)
+static int take_disable(void *arguments, const char *value)
 {
-    return to_status(opt_names_split(&plan->disabled, value));
+    return to_status(opt_names_split(&((struct opt_plan *)arguments)->disabled, value));
 }
 
-static int parse_load(struct opt_plan *plan, const char *value)
+static int take_load(void *arguments, const char *value)
 {
-    return to_status(opt_names_add(&plan->libraries, value, strlen(value)));
+    return to_status(opt_names_add(&((struct opt_plan *)arguments)->libraries, value, strlen(value)));
 }
 
-static int parse_bucket(struct opt_plan *plan, const char *value)
+#define AT(field) offsetof(struct opt_plan, field)
+
+/* The words of --list; before them `default`, of --passes. */
+static const char *pass_at(size_t index)
 {
-    bool is_negative = value[0] == '-';
-    if (!option_parse_seconds(value + is_negative, &plan->bucket_size_mb)) {
-        fprintf(stderr, "shoal opt: --bucket-mb: '%s' is not a number\n", value);
-        return TOOL_USAGE;
-    }
-    plan->bucket_size_mb = is_negative ? -plan->bucket_size_mb : plan->bucket_size_mb;
-    return TOOL_DONE;
+    shoal_pass_definition pass = SHOAL_PASS_DEFINITION_INIT;
+    return shoal_pass_at(index, &pass) == SHOAL_OK ? pass.name : NULL;
 }
 
-static int parse_comm_bucket(struct opt_plan *plan, const char *value)
+static const char *pass_or_default_at(size_t index)
 {
-    if (!option_parse_seconds(value, &plan->comm_bucket_mb)) {
-        fprintf(stderr, "shoal opt: --comm-bucket-mb: '%s' is not a number from 0 on\n", value);
-        return TOOL_USAGE;
-    }
-    return TOOL_DONE;
+    return index == 0 ? "default" : pass_at(index - 1);
 }
 
-static int parse_dot_prefix(struct opt_plan *plan, const char *value)
-{
-    plan->dot_prefix = value;
-    return TOOL_DONE;
-}
-
-static int parse_dot(struct opt_plan *plan, const char *value)
-{
-    plan->is_dot = true;
-    plan->dot_path = value;
-    return TOOL_DONE;
-}
-
-static int parse_stats(struct opt_plan *plan, const char *value)
-{
-    (void)value;
-    plan->has_stats = true;
-    return TOOL_DONE;
-}
-
-static int parse_lower(struct opt_plan *plan, const char *value)
-{
-    (void)value;
-    plan->is_lowered = true;
-    return TOOL_DONE;
-}
-
-static int parse_one_shot(struct opt_plan *plan, const char *value)
-{
-    int64_t bytes = 0;
-    if (value && (!option_parse_bytes(value, &bytes) || bytes < 1)) {
-        fprintf(stderr, "shoal opt: --one-shot: '%s' is not a number of bytes\n", value);
-        return TOOL_USAGE;
-    }
-    plan->lowering.one_shot = true;
-    plan->lowering.one_shot_max_bytes = (size_t)bytes;
-    return TOOL_DONE;
-}
-
-static int parse_no_reuse(struct opt_plan *plan, const char *value)
-{
-    (void)value;
-    plan->lowering.no_reuse = true;
-    return TOOL_DONE;
-}
-
-static int parse_no_comm_buffers(struct opt_plan *plan, const char *value)
-{
-    (void)value;
-    plan->lowering.no_comm_buffers = true;
-    return TOOL_DONE;
-}
-
-static int parse_run(struct opt_plan *plan, const char *value)
-{
-    (void)value;
-    plan->is_run = true;
-    return TOOL_DONE;
-}
-
-static int parse_ranks(struct opt_plan *plan, const char *value)
-{
-    int64_t n_ranks = 0;
-    if (!option_parse_int(value, &n_ranks) || n_ranks < 1 || n_ranks > MAX_RANKS) {
-        fprintf(stderr, "shoal opt: -n: '%s' is not a number from 1 to %d\n", value, MAX_RANKS);
-        return TOOL_USAGE;
-    }
-    plan->n_ranks = (int)n_ranks;
-    return TOOL_DONE;
-}
-
-static int parse_memory(struct opt_plan *plan, const char *value)
-{
-    int64_t bytes = 0;
-    if (!option_parse_bytes(value, &bytes) || bytes < 1) {
-        fprintf(stderr, "shoal opt: --memory: '%s' is not a number of bytes (4096, 64K, 8M, 2G)\n", value);
-        return TOOL_USAGE;
-    }
-    plan->max_bytes = (uint64_t)bytes;
-    return TOOL_DONE;
-}
-
-static int parse_list(struct opt_plan *plan, const char *value)
-{
-    (void)value;
-    plan->is_list = true;
-    return TOOL_DONE;
-}
-
-enum value_kind {
-    VALUE_NONE,
-    VALUE_MAYBE, /* only behind a "=" */
-    VALUE_NEEDED
+static const struct tool_option rows[] = {
+    {"FILE", "file", TOOL_OPTION_TEXT, AT(path), .help = "the graph; - is standard input"},
+    {"--passes", "A,B", TOOL_OPTION_OTHER, .take = take_passes, .name_at = pass_or_default_at,
+     .help = "passes to run, in order: those of --list, or default, which is what shoal_compile runs"},
+    {"--bucket-mb", "X", TOOL_OPTION_REAL, AT(bucket_size_mb), -HUGE_VAL, HUGE_VAL,
+     .help = "MiB of a bucket of gradients; default: by all of them and the machine"},
+    {"--comm-bucket-mb", "X", TOOL_OPTION_REAL, AT(comm_bucket_mb), 0, HUGE_VAL,
+     .help = "most MiB of a bucket of the passes bucket_*; default 2000"},
+    {"--disable", "A,B", TOOL_OPTION_OTHER, .take = take_disable, .name_at = pass_at,
+     .help = "passes to skip, also if others would run them"},
+    {"--print-after", "A", TOOL_OPTION_OTHER, .take = take_print_after, .name_at = pass_at,
+     .help = "prints the graph after this pass, too"},
+    {"--stats", NULL, TOOL_OPTION_FLAG, AT(has_stats),
+     .help = "prints collectives and their bytes, and estimates of time and memory after each pass"},
+    {"--machine", "FILE", TOOL_OPTION_TEXT, AT(machine),
+     .help = "machine to estimate times for: a file of shoal bench probe, or a name; default: SHOAL_MACHINE"},
+    {"--lower", NULL, TOOL_OPTION_FLAG, AT(is_lowered),
+     .help = "prints the plan of rank 0 instead of the graph"},
+    {"--one-shot", "BYTES", TOOL_OPTION_BYTES, AT(lowering.one_shot_max_bytes), 1, HUGE_VAL,
+     .may_stand_alone = true, .help = "makes small sums blocking calls; default: up to 131072 bytes"},
+    {"--no-reuse", NULL, TOOL_OPTION_FLAG, AT(lowering.no_reuse),
+     .help = "no two buffers of a plan share bytes"},
+    {"--no-comm-buffers", NULL, TOOL_OPTION_FLAG, AT(lowering.no_comm_buffers),
+     .help = "collectives of a plan use ordinary memory"},
+    {"--run", NULL, TOOL_OPTION_FLAG, AT(is_run),
+     .help = "runs the graph and the result (or its plan), and compares the bits"},
+    {"-n", "N", TOOL_OPTION_INT, AT(n_ranks), 1, MAX_RANKS, .alias = "--ranks",
+     .help = "ranks of --run; default: those of the graph's groups"},
+    {"--time", "N", TOOL_OPTION_INT, AT(n_times), 1, 100000,
+     .help = "runs the result of --run so often again, and prints the median of its time"},
+    {"--memory", "BYTES", TOOL_OPTION_BYTES, AT(max_bytes), 1, HUGE_VAL,
+     .help = "most memory of all ranks of --run together; default: half of what is free"},
+    {"--dot", "FILE", TOOL_OPTION_TEXT, AT(dot_path), .may_stand_alone = true,
+     .help = "writes a picture for Graphviz (dot) instead of text"},
+    {"--dot-prefix", "P", TOOL_OPTION_TEXT, AT(dot_prefix),
+     .help = "draws the graph before and after each pass that changes it, to files P*"},
+    {"--load", "LIB", TOOL_OPTION_OTHER, .take = take_load,
+     .help = "loads a library with further ops and passes"},
+    {"--list", NULL, TOOL_OPTION_FLAG, AT(is_list), .help = "lists all passes"},
 };
 
-static const struct opt_option {
-    const char *name;
-    enum value_kind value;
-    int (*parse)(struct opt_plan *plan, const char *value); /* NULL where there is none */
-} opt_options[] = {
-    {"--passes", VALUE_NEEDED, parse_passes},
-    {"--bucket-mb", VALUE_NEEDED, parse_bucket},
-    {"--comm-bucket-mb", VALUE_NEEDED, parse_comm_bucket},
-    {"--disable", VALUE_NEEDED, parse_disable},
-    {"--print-after", VALUE_NEEDED, parse_print_after},
-    {"--stats", VALUE_NONE, parse_stats},
-    {"--lower", VALUE_NONE, parse_lower},
-    {"--one-shot", VALUE_MAYBE, parse_one_shot},
-    {"--no-reuse", VALUE_NONE, parse_no_reuse},
-    {"--no-comm-buffers", VALUE_NONE, parse_no_comm_buffers},
-    {"--run", VALUE_NONE, parse_run},
-    {"-n", VALUE_NEEDED, parse_ranks},
-    {"--memory", VALUE_NEEDED, parse_memory},
-    {"--dot", VALUE_MAYBE, parse_dot},
-    {"--dot-prefix", VALUE_NEEDED, parse_dot_prefix},
-    {"--load", VALUE_NEEDED, parse_load},
-    {"--list", VALUE_NONE, parse_list},
+const struct tool_options command_opt_options = {
+    .synopsis = "shoal opt [options] FILE\n"
+                "       shoal opt [--load LIB] --list",
+    .about = "Reads the graph of a training step, checks it, runs passes over it, and prints the result.\n"
+             "Without --passes the graph stays as it is. shoal train --compile --graph FILE writes one.\n",
+    TOOL_OPTIONS_ROWS(rows),
+    .notes = "An option and its value are two words or one: --passes A,B or --passes=A,B.\n",
 };
 
-#define N_OPTIONS (sizeof opt_options / sizeof opt_options[0])
-
-/* Of "--pass=x" only what stands before the value is compared. */
-static int tell_unknown_option(const char *word)
+static bool read_line(struct opt_plan *plan, int argc, char **argv, int *exit_status_out)
 {
-    char name[NAME_MAX_CHARS + 1];
-    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-    struct tool_choice names[N_OPTIONS + 1] = {{.name = "--help"}};
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        names[i + 1].name = opt_options[i].name;
+    const struct tool_options *options = &command_opt_options;
+    struct tool_given given;
+    if (!tool_options_read(options, argc, argv, plan, &given, exit_status_out)) {
+        return false;
     }
-    return tool_choice_unknown("option", name, names, N_OPTIONS + 1);
-}
-
-static const struct opt_option *find_option(const char *word)
-{
-    size_t chars = strcspn(word, "=");
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        if (strlen(opt_options[i].name) == chars && strncmp(opt_options[i].name, word, chars) == 0) {
-            return &opt_options[i];
-        }
-    }
-    return NULL;
-}
-
-/* Reads the option at argv[*at], and leaves *at on its last word. */
-static int parse_option(struct opt_plan *plan, int argc, char **argv, int *at)
-{
-    const struct opt_option *option = find_option(argv[*at]);
-    if (!option) {
-        return tell_unknown_option(argv[*at]);
-    }
-    const char *equals = strchr(argv[*at], '=');
-    const char *value = equals ? equals + 1 : NULL;
-    if (!value && option->value == VALUE_NEEDED && *at + 1 < argc) {
-        value = argv[++*at];
-    }
-    bool has_value = value && *value;
-    if (value && option->value == VALUE_NONE) {
-        fprintf(stderr, "shoal opt: %s takes no value, but got '%s'\n", option->name, value);
-        return TOOL_USAGE;
-    }
-    if (!has_value && (value || option->value == VALUE_NEEDED)) {
-        fprintf(stderr, "shoal opt: %s needs a value\n", option->name);
-        return TOOL_USAGE;
-    }
-    return option->parse(plan, value);
-}
-
-static int parse(struct opt_plan *plan, int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        int exit_status = TOOL_DONE;
-        if (argv[i][0] == '-' && argv[i][1] != '\0') {
-            exit_status = parse_option(plan, argc, argv, &i);
-        } else if (plan->path) {
-            fprintf(stderr, "shoal opt: one file expected, but got '%s' and '%s'\n", plan->path, argv[i]);
-            exit_status = TOOL_USAGE;
-        } else {
-            plan->path = argv[i];
-        }
-        if (exit_status != TOOL_DONE) {
-            return exit_status;
-        }
-    }
+    plan->is_dot = tool_option_is_given(options, &given, "--dot");
+    plan->lowering.one_shot = tool_option_is_given(options, &given, "--one-shot");
     if (!plan->path && !plan->is_list) {
-        fprintf(stderr, "shoal opt: the file is missing\n");
-        return print_usage(stderr, TOOL_USAGE);
+        *exit_status_out = tool_options_refuse(options, "the file is missing");
+        return false;
     }
     if (plan->path && plan->is_list) {
         fprintf(stderr, "shoal opt: --list takes no file, but got '%s'\n", plan->path);
-        return TOOL_USAGE;
+        *exit_status_out = TOOL_USAGE;
+        return false;
     }
-    return TOOL_DONE;
+    const struct tool_path paths[] = {{"--dot", plan->dot_path, true},
+                                      {"the graph", plan->path, false},
+                                      {"the file of --machine", plan->machine, false}};
+    *exit_status_out = TOOL_USAGE;
+    return tool_paths_check(paths, sizeof paths / sizeof paths[0]);
 }
 
 /* Libraries -------------------------------------------------------------------------------------------- */
@@ -422,6 +270,7 @@ static int check_options(const struct opt_plan *plan)
         {lowering->no_comm_buffers && !plan->is_lowered, "--no-comm-buffers needs --lower"},
         {plan->n_ranks > 0 && !plan->is_run, "-n needs --run"},
         {plan->max_bytes > 0 && !plan->is_run, "--memory needs --run"},
+        {plan->n_times > 0 && !plan->is_run, "--time needs --run"},
         {plan->is_lowered && plan->is_dot, "--dot is a picture of a graph: not with --lower"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
@@ -464,9 +313,16 @@ static int run(const struct opt_plan *plan)
             return exit_status;
         }
     }
+    struct tool_place place;
     int exit_status = check_plan(plan);
     if (exit_status != TOOL_DONE) {
         return exit_status;
+    }
+    if (!tool_place_read(&place)) {
+        return TOOL_FAILED;
+    }
+    if (!tool_place_may_start(&place, plan->n_ranks > 0 ? "--ranks" : NULL)) {
+        return TOOL_USAGE;
     }
     return plan->is_list ? list_passes() : opt_run(plan);
 }
@@ -474,14 +330,9 @@ static int run(const struct opt_plan *plan)
 int command_opt(int argc, char **argv)
 {
     struct opt_plan plan = {.lowering = SHOAL_COMPILE_OPTIONS_INIT};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            return print_usage(stdout, TOOL_DONE);
-        }
-    }
+    int exit_status;
     tool_report_options();
-    int exit_status = parse(&plan, argc, argv);
-    if (exit_status == TOOL_DONE) {
+    if (read_line(&plan, argc, argv, &exit_status)) {
         exit_status = run(&plan);
     }
     opt_names_free(&plan.passes);

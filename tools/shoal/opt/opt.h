@@ -3,6 +3,7 @@
 #ifndef OPT_OPT_H
 #define OPT_OPT_H
 
+#include "graph/analysis/estimate.h"
 #include "shoal/compile.h"
 #include "shoal/graph.h"
 
@@ -33,8 +34,10 @@ struct opt_plan {
     bool is_list;
     bool is_lowered;
     bool is_run;
-    int n_ranks;        /* that run; 0 means as many as groups of the graph need */
-    uint64_t max_bytes; /* of memory that they take together; 0 means half of what is free */
+    int n_times;         /* how often the result is timed; 0 means not at all */
+    const char *machine; /* for estimates; NULL means SHOAL_MACHINE */
+    int n_ranks;         /* that run; 0 means as many as groups of the graph need */
+    size_t max_bytes;    /* of memory that they take together; 0 means half of what is free */
     shoal_compile_options lowering;
 };
 
@@ -65,7 +68,11 @@ struct opt_ranks {
     const struct opt_text *after;
     const shoal_compile_options *lowering; /* NULL if the second is run as a graph, too */
     uint64_t max_bytes;                    /* 0 means half of what is free */
+    int n_times;                           /* how often the second is timed */
     size_t n_outputs;                      /* is set */
+    double step_us;      /* is set, if n_times is not 0: the median of the longest of any rank */
+    double fastest_us;   /* and the shortest of these */
+    double processor_us; /* and the shortest time that a rank's thread had a processor in a run */
 };
 
 /* As many as the groups of the graph need, at least one. */
@@ -104,6 +111,22 @@ struct opt_stats {
     bool has_plan;
     shoal_plan_stats plan;
 };
+
+/* What passes make of the estimates of a graph, in the order in which they ran. */
+struct opt_estimates {
+    struct opt_estimate {
+        const char *pass; /* after it; NULL: before all of them */
+        struct estimate estimate;
+    } * rows;
+    size_t n_rows;
+    size_t capacity;
+    struct machine machine;
+};
+
+/* Estimates the graph on estimates->machine, and adds a row. */
+shoal_status opt_estimates_add(struct opt_estimates *estimates, const char *pass, const shoal_graph *graph);
+void opt_estimates_print(const struct opt_estimates *estimates, FILE *out);
+void opt_estimates_free(struct opt_estimates *estimates);
 
 /* Counts communication in the graph, and, unless `lowering` is NULL, in the plan that it gives. */
 shoal_status opt_stats_count(const shoal_graph *graph, const shoal_compile_options *lowering,

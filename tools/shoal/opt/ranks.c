@@ -6,17 +6,21 @@
  */
 #include "opt/opt.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/ir/graph.h"
+#include "shoal/group.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
 #include "shoal/world.h"
 
 #include <stdio.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     N_RUNS = 2
@@ -29,7 +33,7 @@ struct values {
 };
 
 struct rank {
-    const struct opt_ranks *ranks;
+    struct opt_ranks *ranks;
     shoal_world *world;
     shoal_graph *before;
     shoal_graph *after;
@@ -198,6 +202,74 @@ static shoal_status run_after(struct rank *rank)
     return compare_lists("input", rank->wanted.inputs, found->inputs, rank->n_inputs);
 }
 
+static shoal_status run_again(struct rank *rank)
+{
+    struct values *found = &rank->found;
+    for (size_t i = 0; i < rank->n_outputs; i++) {
+        shoal_tensor_unref(found->outputs[i]);
+        found->outputs[i] = NULL;
+    }
+    return rank->plan
+               ? shoal_plan_run(rank->plan, found->inputs, rank->n_inputs, found->outputs, rank->n_outputs)
+               : shoal_graph_run(rank->after, rank->world, found->inputs, rank->n_inputs, found->outputs,
+                                 rank->n_outputs);
+}
+
+static int compare_times(const void *left, const void *right)
+{
+    double a = *(const double *)left;
+    double b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double processor_us(void)
+{
+    struct timespec time = {.tv_sec = 0};
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
+}
+
+/* What is measured of each run, in arrays one behind the other. */
+enum {
+    WALL,
+    PROCESSOR, /* time that the rank's own thread had a processor */
+    N_MEASURED
+};
+
+/* Times runs that begin together on all ranks. The time of a run is the longest of any rank. */
+static shoal_status time_runs(struct rank *rank, double *times_us)
+{
+    size_t n_times = (size_t)rank->ranks->n_times;
+    shoal_group *group = shoal_world_group(rank->world);
+    double *wall = times_us + WALL * n_times;
+    double *processor = times_us + PROCESSOR * n_times;
+    for (size_t i = 0; i < n_times; i++) {
+        TRY(shoal_group_barrier(group));
+        int64_t begin_ns = clock_now_ns();
+        double begin_us = processor_us();
+        TRY(run_again(rank));
+        wall[i] = (double)(clock_now_ns() - begin_ns) * 1e-3;
+        processor[i] = processor_us() - begin_us;
+    }
+    TRY(shoal_group_all_reduce(group, times_us, times_us, N_MEASURED * n_times, SHOAL_F64, SHOAL_MAX));
+    qsort(wall, n_times, sizeof wall[0], compare_times);
+    qsort(processor, n_times, sizeof processor[0], compare_times);
+    if (shoal_world_rank(rank->world) == 0) {
+        rank->ranks->fastest_us = wall[0];
+        rank->ranks->step_us = (wall[n_times / 2] + wall[(n_times - 1) / 2]) / 2;
+        rank->ranks->processor_us = processor[0];
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status measure(struct rank *rank)
+{
+    double *times_us = mem_alloc_zeroed(N_MEASURED * (size_t)rank->ranks->n_times, sizeof times_us[0]);
+    shoal_status status = times_us ? time_runs(rank, times_us) : SHOAL_ERR_NO_MEMORY;
+    mem_free(times_us);
+    return status;
+}
+
 static shoal_status make_values(const struct rank *rank, struct values *values)
 {
     values->inputs = mem_alloc_zeroed(rank->n_inputs + 1, sizeof(values->inputs[0]));
@@ -221,7 +293,7 @@ static shoal_status run_rank(struct rank *rank)
         TRY(run_before(rank));
         TRY(run_after(rank));
     }
-    return SHOAL_OK;
+    return ranks->n_times > 0 ? measure(rank) : SHOAL_OK;
 }
 
 static shoal_status run_in_world(shoal_world *world, void *context)

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal opt`: from a file to a graph, through passes, to text, a plan or a picture, and to ranks that run it. */
 #include "opt/opt.h"
+#include "common/output.h"
 #include "common/tool.h"
 
 #include "base/mem.h"
 #include "shoal/status.h"
+#include "shoal_nn/nn.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define READ_BYTES ((size_t)65536)
+#define MAX_BYTES ((size_t)1 << 30) /* of a graph; what gives more may never end */
+#define NN_PREFIX "nn."             /* of the ops of libshoal_nn */
 
 static const char *name_of(const struct opt_plan *plan)
 {
@@ -60,6 +66,10 @@ static bool read_all(const struct opt_plan *plan, FILE *file, struct opt_text *t
         }
         n_read = fread(text->chars + text->n_bytes, 1, READ_BYTES, file);
         text->n_bytes += n_read;
+        if (text->n_bytes > MAX_BYTES) {
+            (void)tell(plan, "a graph of more than 1 GiB is not read");
+            return false;
+        }
     } while (n_read > 0);
     if (ferror(file)) {
         (void)tell(plan, strerror(errno));
@@ -78,9 +88,33 @@ static bool read_text(const struct opt_plan *plan, struct opt_text *text)
         (void)tell(plan, strerror(errno));
         return false;
     }
-    bool is_good = read_all(plan, file, text);
+    struct stat about;
+    bool is_good = fstat(fileno(file), &about) == 0 && !S_ISCHR(about.st_mode) && !S_ISBLK(about.st_mode);
+    if (!is_good) {
+        (void)tell(plan, "is a device, which may never end");
+    }
+    is_good = is_good && read_all(plan, file, text);
     (void)fclose(file);
     return is_good;
+}
+
+static bool has_nn_ops(void)
+{
+    const shoal_op *op;
+    for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
+        if (strncmp(shoal_op_name(op), NN_PREFIX, strlen(NN_PREFIX)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The ops of libshoal_nn, which is a part of this program, exist once a graph needs them: with them comes a BLAS. --load
+   may have brought others of these names. */
+static bool add_nn_ops(const struct opt_plan *plan, const struct opt_text *text)
+{
+    bool has_some = text->n_bytes > 0 && memmem(text->chars, text->n_bytes, NN_PREFIX, strlen(NN_PREFIX));
+    return !has_some || has_nn_ops() || check(plan, shoal_nn_init());
 }
 
 /* NULL when everything was said. */
@@ -88,7 +122,8 @@ static shoal_graph *read_graph(const struct opt_plan *plan)
 {
     struct opt_text text = {0};
     shoal_graph *graph = NULL;
-    if (!read_text(plan, &text) || !check(plan, shoal_graph_parse(text.chars, text.n_bytes, &graph))) {
+    if (!read_text(plan, &text) || !add_nn_ops(plan, &text) ||
+        !check(plan, shoal_graph_parse(text.chars, text.n_bytes, &graph))) {
         graph = NULL;
     }
     mem_free(text.chars);
@@ -107,17 +142,18 @@ static int print_picture(const struct opt_plan *plan, const shoal_graph *graph)
     if (!plan->dot_path) {
         return check(plan, shoal_graph_print_dot(graph, opt_put, stdout)) ? TOOL_DONE : TOOL_FAILED;
     }
-    FILE *file = fopen(plan->dot_path, "wb");
-    shoal_status status = file ? shoal_graph_print_dot(graph, opt_put, file) : SHOAL_ERR_CANCELLED;
-    int code = errno;
-    if (file && fclose(file) != 0 && status == SHOAL_OK) {
-        code = errno;
-        status = SHOAL_ERR_CANCELLED;
+    struct tool_output output;
+    shoal_status status = tool_output_open(plan->dot_path, &output);
+    if (status == SHOAL_OK) {
+        status = shoal_graph_print_dot(graph, opt_put, output.stream);
+        if (status == SHOAL_OK || status == SHOAL_ERR_CANCELLED) { /* cancelled by put: the file is why */
+            status = tool_output_commit(&output);
+        } else {
+            tool_output_drop(&output);
+        }
     }
     if (status != SHOAL_OK) {
-        /* Cancelled: by put, or here, so the file is why. */
-        fprintf(stderr, "shoal opt: --dot: %s: %s\n", plan->dot_path,
-                status == SHOAL_ERR_CANCELLED ? strerror(code) : shoal_error_text());
+        fprintf(stderr, "shoal opt: --dot: %s\n", shoal_error_text());
     }
     return status == SHOAL_OK ? TOOL_DONE : TOOL_FAILED;
 }
@@ -138,34 +174,32 @@ static char *join_names(const struct opt_names *names)
     return text;
 }
 
-/* Up to each pass after which the graph is shown, then the rest, perhaps none. */
-static int run_passes(const struct opt_plan *plan, const shoal_pass_options *options, shoal_graph *graph)
+static bool estimate(const struct opt_plan *plan, const char *pass, const shoal_graph *graph,
+                     struct opt_estimates *estimates)
 {
-    const struct opt_names *passes = &plan->passes;
-    size_t begin = 0;
-    int exit_status = TOOL_DONE;
-    for (size_t i = 0; i < passes->n_names && exit_status == TOOL_DONE; i++) {
-        if (!opt_names_has(&plan->print_after, passes->names[i])) {
-            continue;
-        }
-        if (!check(plan, shoal_graph_run_passes(graph, (const char *const *)passes->names + begin,
-                                                i + 1 - begin, options, NULL))) {
-            return TOOL_FAILED;
-        }
-        printf("# after %s\n", passes->names[i]);
-        exit_status = print_text(plan, graph);
-        begin = i + 1;
-    }
-    if (exit_status != TOOL_DONE) {
-        return exit_status;
-    }
-    const char *const *rest = passes->names ? (const char *const *)passes->names + begin : NULL;
-    return check(plan, shoal_graph_run_passes(graph, rest, passes->n_names - begin, options, NULL))
-               ? TOOL_DONE
-               : TOOL_FAILED;
+    return !plan->has_stats || check(plan, opt_estimates_add(estimates, pass, graph));
 }
 
-static int run_with_options(const struct opt_plan *plan, shoal_graph *graph)
+static int run_passes(const struct opt_plan *plan, const shoal_pass_options *options, shoal_graph *graph,
+                      struct opt_estimates *estimates)
+{
+    const struct opt_names *passes = &plan->passes;
+    int exit_status = TOOL_DONE;
+    /* Without passes it says whether the options are good. */
+    bool is_good = passes->n_names > 0 || check(plan, shoal_graph_run_passes(graph, NULL, 0, options, NULL));
+    for (size_t i = 0; i < passes->n_names && is_good && exit_status == TOOL_DONE; i++) {
+        const char *name = passes->names[i];
+        is_good = check(plan, shoal_graph_run_passes(graph, &name, 1, options, NULL)) &&
+                  estimate(plan, name, graph, estimates);
+        if (is_good && opt_names_has(&plan->print_after, name)) {
+            printf("# after %s\n", name);
+            exit_status = print_text(plan, graph);
+        }
+    }
+    return is_good ? exit_status : TOOL_FAILED;
+}
+
+static int run_with_options(const struct opt_plan *plan, shoal_graph *graph, struct opt_estimates *estimates)
 {
     char *disabled = join_names(&plan->disabled);
     if (!disabled && plan->disabled.n_names > 0) {
@@ -176,7 +210,8 @@ static int run_with_options(const struct opt_plan *plan, shoal_graph *graph)
     options.comm_bucket_mb = plan->comm_bucket_mb;
     options.disabled = disabled;
     options.dot_prefix = plan->dot_prefix;
-    int exit_status = run_passes(plan, &options, graph);
+    options.machine = plan->machine;
+    int exit_status = run_passes(plan, &options, graph, estimates);
     mem_free(disabled);
     return exit_status;
 }
@@ -185,6 +220,7 @@ static int run_with_options(const struct opt_plan *plan, shoal_graph *graph)
 struct result {
     struct opt_stats before;
     struct opt_stats after;
+    struct opt_estimates estimates;
     struct opt_text before_text;
     struct opt_text after_text;
     shoal_plan *plan;
@@ -212,7 +248,8 @@ static bool run_ranks(const struct opt_plan *plan, const shoal_graph *graph, str
                                        .before = &result->before_text,
                                        .after = &result->after_text,
                                        .lowering = plan->is_lowered ? &plan->lowering : NULL,
-                                       .max_bytes = plan->max_bytes};
+                                       .max_bytes = plan->max_bytes,
+                                       .n_times = plan->n_times};
     return check(plan, opt_ranks_run(&result->ranks, graph, result->plan));
 }
 
@@ -221,6 +258,14 @@ static int print(const struct opt_plan *plan, const shoal_graph *graph, const st
     if (plan->has_stats) {
         opt_stats_print(&result->before, "before", stdout);
         opt_stats_print(&result->after, "after", stdout);
+        opt_estimates_print(&result->estimates, stdout);
+    }
+    if (plan->n_times > 0) {
+        double load = 0;
+        (void)getloadavg(&load, 1);
+        printf("# measured: step %.1f us, fastest %.1f us, processor %.1f us, of %d runs; load %.2f\n",
+               result->ranks.step_us, result->ranks.fastest_us, result->ranks.processor_us, plan->n_times,
+               load);
     }
     if (plan->is_run) {
         printf("# run: ranks %d, outputs %zu, same bits\n", result->ranks.n_ranks, result->ranks.n_outputs);
@@ -238,10 +283,11 @@ static int run_and_print(const struct opt_plan *plan, shoal_graph *graph, struct
 {
     /* Written by hand, perhaps. Passes rely on what this checks. */
     if (!check(plan, shoal_graph_lint(graph)) || !count(plan, graph, &result->before) ||
-        !keep_text(plan, graph, &result->before_text)) {
+        (plan->has_stats && !check(plan, machine_load(plan->machine, &result->estimates.machine))) ||
+        !estimate(plan, NULL, graph, &result->estimates) || !keep_text(plan, graph, &result->before_text)) {
         return TOOL_FAILED;
     }
-    int exit_status = run_with_options(plan, graph);
+    int exit_status = run_with_options(plan, graph, &result->estimates);
     if (exit_status != TOOL_DONE) {
         return exit_status;
     }
@@ -264,6 +310,7 @@ int opt_run(const struct opt_plan *plan)
     shoal_plan_free(result.plan);
     opt_stats_free(&result.before);
     opt_stats_free(&result.after);
+    opt_estimates_free(&result.estimates);
     mem_free(result.before_text.chars);
     mem_free(result.after_text.chars);
     shoal_graph_free(graph);

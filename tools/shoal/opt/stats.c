@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * `shoal opt --stats`: counts nodes, collectives by kind, the bytes that they move, waits, and what a plan of the graph
- * needs. The numbers are printed as comments, which both graphs and pictures may contain.
+ * needs; and estimates time and memory. All of it is printed as comments, which both graphs and pictures may contain.
  */
 #include "opt/opt.h"
 
@@ -113,4 +113,44 @@ void opt_stats_print(const struct opt_stats *stats, const char *when, FILE *out)
 void opt_stats_free(struct opt_stats *stats)
 {
     mem_free(stats->kinds);
+}
+
+/* Estimates -------------------------------------------------------------------------------------------- */
+
+shoal_status opt_estimates_add(struct opt_estimates *estimates, const char *pass, const shoal_graph *graph)
+{
+    shoal_status status = mem_grow((void **)&estimates->rows, &estimates->capacity, estimates->n_rows + 1,
+                                   sizeof(estimates->rows[0]));
+    if (status == SHOAL_OK) {
+        struct opt_estimate *row = &estimates->rows[estimates->n_rows];
+        row->pass = pass;
+        status = estimate_graph(&estimates->machine, graph, &row->estimate);
+        estimates->n_rows += status == SHOAL_OK ? 1 : 0;
+    }
+    return status;
+}
+
+void opt_estimates_print(const struct opt_estimates *estimates, FILE *out)
+{
+    fprintf(out, "# estimates for %s: step is compute and exposed. Communication is all collectives, each\n",
+            estimates->machine.name);
+    fputs("# alone. Exposed is what they add to compute, also by their starts and where they slow compute\n"
+          "# down, so it can be more than communication.\n",
+          out);
+    for (size_t i = 0; i < estimates->n_rows; i++) {
+        const struct estimate *estimate = &estimates->rows[i].estimate;
+        const char *pass = estimates->rows[i].pass;
+        fprintf(out,
+                "# %s%s: step %.1f us, compute %.1f us, communication %.1f us, exposed %.1f us, peak %" PRIu64
+                " bytes\n",
+                pass ? "after " : "before", pass ? pass : "",
+                (double)(estimate->compute_ns + estimate->exposed_ns) * 1e-3,
+                (double)estimate->compute_ns * 1e-3, (double)estimate->communication_ns * 1e-3,
+                (double)estimate->exposed_ns * 1e-3, estimate->peak_bytes);
+    }
+}
+
+void opt_estimates_free(struct opt_estimates *estimates)
+{
+    mem_free(estimates->rows);
 }

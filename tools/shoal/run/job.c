@@ -5,40 +5,42 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "run/begin.h"
+#include "run/hold.h"
 #include "run/input.h"
 #include "run/output.h"
 #include "run/rank.h"
 #include "run/report.h"
+#include "run/signals.h"
 #include "run/watchdog.h"
 #include "common/tool.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum {
-    EXIT_NOT_EXECUTABLE = 126, /* as shells have it */
-    EXIT_NOT_FOUND = 127,
     /* Between two looks at a terminal that belongs to others. */
     TERMINAL_LOOK_MS = 500,
     OWN_POLLS = 5, /* signals, two sinks, input, control */
-    MAX_POLLS = OWN_POLLS + RUN_MAX_RANKS * RUN_N_STREAMS,
-    OWN_FILES = 64
+    MAX_POLLS = OWN_POLLS + RUN_MAX_RANKS * RUN_N_STREAMS
 };
 
 /* Workers end their ranks within the grace. Who waits for them waits a little longer. */
 #define AGENT_MARGIN_S 2.0
+#define HOLD_LOOK_S 0.1
+/* For ranks that end by themselves, from letting go of their hold to their end. */
+#define LEAVE_S 1.0
 
 struct run {
     struct run_plan plan;
+    struct run_senders senders; /* of signals that ask for the end */
     struct run_input input;
     struct run_sink sinks[RUN_N_STREAMS];
     int signals_fd;
@@ -46,10 +48,14 @@ struct run {
     int n_started;
     int n_ended;
     bool is_ending;    /* a rank has failed or a signal came: the exit code is known */
-    bool was_asked;    /* by a signal */
-    bool has_no_grace; /* by a second one */
+    bool was_asked;    /* a signal has asked for the end */
+    bool is_impatient; /* by a second one: holds do not count any more */
+    bool has_no_grace; /* by a second Ctrl-C */
     bool was_told;     /* the ranks have got a signal that ends them */
     bool was_killed;
+    bool has_waited;    /* for ranks that hold, which was said */
+    bool has_let_leave; /* those that held have had the time to end */
+    int passed; /* the last signal that was passed on, and does not end ranks by itself; 0 if none was */
     bool is_control_open; /* of a worker */
     int n_reported;       /* ranks of agents that have ended */
     int n_lost;           /* ranks of agents that ended before them */
@@ -61,53 +67,6 @@ struct run {
 };
 
 /* Signals ---------------------------------------------------------------------------------------------- */
-
-enum signal_kind {
-    SIGNAL_ENDS,    /* passed on; who has not ended after the grace is killed */
-    SIGNAL_PASSED,  /* passed on */
-    SIGNAL_STOPS,   /* passed on, then the launcher stops too */
-    SIGNAL_OF_RANKS /* a rank has ended */
-};
-
-static const struct signal_row {
-    int number;
-    enum signal_kind kind;
-    bool is_always_taken; /* even where the caller of the launcher had it ignored */
-} signal_rows[] = {
-    /* A shell without job control ignores SIGINT for what it starts in the background. Ranks are in groups of
-       their own: were it ignored here too, nothing would end them. */
-    {SIGINT, SIGNAL_ENDS, true},     {SIGTERM, SIGNAL_ENDS, true},     {SIGQUIT, SIGNAL_ENDS, true},
-    {SIGHUP, SIGNAL_ENDS, false}, /* nohup */
-    {SIGUSR1, SIGNAL_PASSED, false}, {SIGUSR2, SIGNAL_PASSED, false},  {SIGCONT, SIGNAL_PASSED, false},
-    {SIGTSTP, SIGNAL_STOPS, false},  {SIGCHLD, SIGNAL_OF_RANKS, true},
-};
-
-#define N_SIGNAL_ROWS (sizeof signal_rows / sizeof signal_rows[0])
-
-static bool is_ignored(int number)
-{
-    struct sigaction action;
-    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-/* From now on these signals come through signals_fd only. */
-static bool take_signals(struct run *run)
-{
-    sigset_t taken;
-    (void)sigemptyset(&taken);
-    for (size_t i = 0; i < N_SIGNAL_ROWS; i++) {
-        if (signal_rows[i].is_always_taken || !is_ignored(signal_rows[i].number)) {
-            (void)sigaddset(&taken, signal_rows[i].number);
-        }
-    }
-    /* With SIGCHLD ignored, children would vanish before they can be asked how they ended. */
-    (void)signal(SIGCHLD, SIG_DFL);
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
-    (void)sigaction(SIGPIPE, &ignore, &run->plan.pipe_action);
-    (void)sigprocmask(SIG_BLOCK, &taken, &run->plan.signal_mask);
-    run->signals_fd = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
-    return run->signals_fd >= 0;
-}
 
 static void signal_ranks(const struct run *run, int number)
 {
@@ -156,10 +115,28 @@ static void end_by_failure(struct run *run, int exit_code)
     }
 }
 
-static void end_by_signal(struct run *run, int number)
+/* A second signal: ranks end within the grace, whatever they do. */
+static void hurry(struct run *run)
 {
-    /* Whoever presses Ctrl-C twice wants no grace. */
-    if (run->was_asked && number == SIGINT) {
+    if (!run->is_impatient) {
+        run->is_impatient = true;
+        run->kill_at_ns = clock_deadline_after(kill_after_s(run));
+    }
+}
+
+static void end_by_signal(struct run *run, int number, enum run_sender sender)
+{
+    /* Whoever presses Ctrl-C twice wants no grace. A worker whose launcher is gone, too, has waited long enough. */
+    bool is_alone = run->plan.has_control && !run->is_control_open;
+    bool is_second = run_senders_note(&run->senders, sender, clock_now_ns());
+    bool is_again = is_second || (is_alone && run->was_asked);
+    if (run->was_asked && !is_again) {
+        return;
+    }
+    if (is_again) {
+        hurry(run);
+    }
+    if (is_again && (number == SIGINT || is_alone)) {
         run->kill_at_ns = clock_now_ns();
         run->has_no_grace = true;
     }
@@ -168,29 +145,61 @@ static void end_by_signal(struct run *run, int number)
     tell_ranks(run, number);
 }
 
-static void handle_signal(struct run *run, int number)
+static bool has_holders(const struct run *run)
 {
-    for (size_t i = 0; i < N_SIGNAL_ROWS; i++) {
-        if (signal_rows[i].number != number) {
-            continue;
+    for (int i = 0; run->plan.agents && i < run->n_started; i++) {
+        if (run->ranks[i].is_holding && !run->ranks[i].has_ended) {
+            return true;
         }
-        switch (signal_rows[i].kind) {
-        case SIGNAL_ENDS:
-            end_by_signal(run, number);
-            break;
-        case SIGNAL_PASSED:
-            signal_ranks(run, number);
-            break;
-        case SIGNAL_STOPS:
-            signal_ranks(run, number);
-            /* A worker goes on listening: it is told when to continue. */
-            if (!run->plan.has_control) {
-                (void)raise(SIGSTOP);
-            }
-            break;
-        case SIGNAL_OF_RANKS: /* the loop looks anyway */
-            break;
+    }
+    return run_hold_is_taken(run->plan.hold_fd);
+}
+
+/* Ranks may do with it what they like. Those that hold end by it, as they do by signals that ask for the end. */
+static void pass_signal(struct run *run, int number, enum run_sender sender)
+{
+    signal_ranks(run, number);
+    if (number == SIGCONT) {
+        return;
+    }
+    signal_ranks(run, SIGCONT); /* a stopped rank could not even notice */
+    run->passed = number;
+    if (has_holders(run) && run_senders_note(&run->senders, sender, clock_now_ns())) {
+        run->was_asked = true;
+        begin_end(run, 128 + number);
+        hurry(run);
+    }
+}
+
+/* Not if the launcher tells it a worker: a rank may have failed on another host. */
+static bool is_asked_by(const struct run *run, int number)
+{
+    enum run_signal_kind kind = run_signal_kind(number);
+    bool is_told = run->plan.has_control && number == SIGTERM;
+    return (kind == RUN_SIGNAL_ENDS || (kind == RUN_SIGNAL_PASSED && number != SIGCONT)) && !is_told;
+}
+
+static void handle_signal(struct run *run, int number, enum run_sender sender)
+{
+    if (is_asked_by(run, number)) {
+        run_hold_ask(run->plan.hold_fd);
+    }
+    switch (run_signal_kind(number)) {
+    case RUN_SIGNAL_ENDS:
+        end_by_signal(run, number, sender);
+        break;
+    case RUN_SIGNAL_PASSED:
+        pass_signal(run, number, sender);
+        break;
+    case RUN_SIGNAL_STOPS:
+        signal_ranks(run, number);
+        /* A worker goes on listening: it is told when to continue. */
+        if (!run->plan.has_control) {
+            (void)raise(SIGSTOP);
         }
+        break;
+    case RUN_SIGNAL_OTHER: /* the loop looks at ranks anyway */
+        break;
     }
 }
 
@@ -198,7 +207,7 @@ static void read_signals(struct run *run)
 {
     struct signalfd_siginfo news;
     while (read(run->signals_fd, &news, sizeof news) == (ssize_t)sizeof news) {
-        handle_signal(run, (int)news.ssi_signo);
+        handle_signal(run, (int)news.ssi_signo, run_sender_of(news.ssi_code, (pid_t)news.ssi_pid));
     }
 }
 
@@ -214,11 +223,18 @@ static void read_control(struct run *run)
     if (n_bytes == 0 || (n_bytes < 0 && errno != EINTR && errno != EAGAIN)) {
         /* The launcher is gone, or whoever connected us with it. */
         run->is_control_open = false;
-        end_by_signal(run, SIGTERM);
+        end_by_signal(run, SIGTERM, RUN_SENDER_PARENT);
     }
     for (ssize_t i = 0; i < n_bytes; i++) {
-        handle_signal(run, bytes[i]);
+        handle_signal(run, bytes[i], RUN_SENDER_PARENT);
     }
+}
+
+/* Ranks that hold (run/hold.h): the end that was asked for waits for them. */
+
+static bool is_held(const struct run *run)
+{
+    return run->was_asked && !run->is_impatient && has_holders(run);
 }
 
 /* Ranks that end --------------------------------------------------------------------------------------- */
@@ -283,6 +299,20 @@ static void expect_end(struct run *run)
     run->kill_at_ns = at_ns < run->kill_at_ns ? at_ns : run->kill_at_ns;
 }
 
+/* Whether a rank has ended because of a signal that was passed on. */
+static bool is_as_asked(const struct run *run, int exit_code)
+{
+    return run->passed != 0 && exit_code == 128 + run->passed;
+}
+
+/* The others have the grace to do the same. */
+static void end_as_asked(struct run *run)
+{
+    run->was_asked = true;
+    begin_end(run, 128 + run->passed);
+    run->kill_at_ns = clock_deadline_after(kill_after_s(run) + LEAVE_S);
+}
+
 static void take_report(struct run *run, const struct run_report *report)
 {
     bool is_killed = report->death_signal != 0;
@@ -294,6 +324,10 @@ static void take_report(struct run *run, const struct run_report *report)
     /* One that was killed is the likelier cause, although others were faster to say that it is gone. Where several
        were, ranks name any of them. */
     bool is_cause = is_killed && !run->was_told;
+    if (!run->is_ending && is_as_asked(run, report->exit_code)) {
+        end_as_asked(run);
+        return;
+    }
     if (report->exit_code == 0 || (run->is_ending && !is_cause)) {
         return;
     }
@@ -319,6 +353,10 @@ static size_t take_line(void *context, const char *line, size_t n_bytes)
     size_t n_before = 0;
     if (!run_report_read(line, n_bytes, run->plan.key, &n_before, &report)) {
         return n_bytes;
+    }
+    if (report.exit_code == RUN_REPORT_HOLDS) {
+        agent->is_holding = true;
+        return n_before;
     }
     if (report.rank < run->plan.n_ranks_all && !run->is_reported[report.rank]) {
         agent->n_reported++;
@@ -388,6 +426,8 @@ static void look_at_ranks(struct run *run)
     }
     if (run->plan.agents) {
         judge_agents(run);
+    } else if (failed && !run->is_ending && is_as_asked(run, failed->exit_code)) {
+        end_as_asked(run);
     } else if (failed && !run->is_ending) {
         end_failed(run, failed);
     }
@@ -428,6 +468,27 @@ static void name_silent_agents(struct run *run)
     }
 }
 
+/* The deadline has passed, but ranks hold: it is looked at again soon. */
+static void wait_for_holders(struct run *run)
+{
+    run->kill_at_ns = clock_deadline_after(HOLD_LOOK_S);
+    run->has_let_leave = false;
+    if (run->has_waited) {
+        return;
+    }
+    run->has_waited = true;
+    if (run->plan.host) {
+        char line[512];
+        struct run_report report = {.rank = run->plan.first_rank, .exit_code = RUN_REPORT_HOLDS};
+        (void)snprintf(report.host, sizeof report.host, "%.255s", run->plan.host);
+        run_report_write(&report, run->plan.key, line, sizeof line);
+        run_sink_say(error_sink(run), "%s", line);
+    } else {
+        run_sink_say(error_sink(run), "%s: waits until ranks have saved; a second signal ends them at once",
+                     run->plan.command);
+    }
+}
+
 static void kill_ranks(struct run *run)
 {
     int n_alive = count_alive(run);
@@ -441,6 +502,19 @@ static void kill_ranks(struct run *run)
         run_sink_say(error_sink(run), "%s: %d rank%s did not end within %g s, and %s killed",
                      run->plan.command, n_alive, n_alive == 1 ? "" : "s", run->plan.grace_s,
                      n_alive == 1 ? "was" : "were");
+    }
+}
+
+/* The deadline has passed. */
+static void end_or_wait(struct run *run)
+{
+    if (is_held(run)) {
+        wait_for_holders(run);
+    } else if (run->has_waited && !run->has_let_leave && !run->is_impatient) {
+        run->has_let_leave = true;
+        run->kill_at_ns = clock_deadline_after(kill_after_s(run) + LEAVE_S);
+    } else {
+        kill_ranks(run);
     }
 }
 
@@ -553,7 +627,7 @@ static void run_loop(struct run *run)
             tell_late(run);
         }
         if (!run->was_killed && clock_now_ns() >= run->kill_at_ns) {
-            kill_ranks(run);
+            end_or_wait(run);
         }
     }
 }
@@ -573,60 +647,6 @@ static void open_sinks(struct run *run, struct run_sink **sinks_out)
     sinks_out[1] = is_same ? &run->sinks[0] : &run->sinks[1];
 }
 
-void run_fill_standard_files(void)
-{
-    int fd;
-    do {
-        fd = open("/dev/null", O_RDWR);
-    } while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-}
-
-/* The launcher has two pipes a rank; the ranks keep the limit that they would have without it. */
-static void raise_file_limit(struct run_plan *plan)
-{
-    rlim_t needed = (rlim_t)plan->n_ranks * RUN_N_STREAMS + OWN_FILES;
-    (void)getrlimit(RLIMIT_NOFILE, &plan->file_limit);
-    if (plan->file_limit.rlim_cur < needed) {
-        struct rlimit raised = plan->file_limit;
-        raised.rlim_cur = needed < raised.rlim_max ? needed : raised.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &raised);
-    }
-}
-
-bool run_make_key(char *key_out)
-{
-    unsigned char bytes[(RUN_KEY_BYTES - 1) / 2];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) {
-        return false;
-    }
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        (void)snprintf(key_out + 2 * i, 3, "%02x", bytes[i]);
-    }
-    return true;
-}
-
-static int start_rank(struct run *run, struct run_rank *rank)
-{
-    const struct run_plan *plan = &run->plan;
-    bool is_program = false;
-    int error = run_rank_start(rank, plan, &is_program);
-    if (error != 0 && is_program) {
-        fprintf(stderr, "%s: %s%scannot start '%s': %s\n", plan->command, plan->host ? plan->host : "",
-                plan->host ? ": " : "", plan->agents ? plan->agents[rank->rank].program[0] : plan->program[0],
-                error_errno_text(error));
-        return error == ENOENT || error == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
-    }
-    if (error != 0) {
-        fprintf(stderr, "%s: cannot start %s %d: %s\n", plan->command, plan->agents ? "agent" : "rank",
-                plan->first_rank + rank->rank, error_errno_text(error));
-        return TOOL_FAILED;
-    }
-    return TOOL_DONE;
-}
-
 /* 0, or the exit code of a run that did not begin. */
 static int start_ranks(struct run *run)
 {
@@ -644,7 +664,7 @@ static int start_ranks(struct run *run)
             rank->streams[1].take = take_line;
             rank->streams[1].take_context = rank;
         }
-        int exit_code = start_rank(run, rank);
+        int exit_code = run_begin_rank(rank, &run->plan);
         if (exit_code != TOOL_DONE) {
             return exit_code;
         }
@@ -657,20 +677,20 @@ static int start_ranks(struct run *run)
 static bool prepare(struct run *run)
 {
     run_fill_standard_files();
-    raise_file_limit(&run->plan);
+    run_raise_file_limit(&run->plan);
     run->ranks = calloc((size_t)run->plan.n_ranks, sizeof *run->ranks);
     run->is_reported = calloc(RUN_MAX_RANKS, sizeof *run->is_reported);
     run->is_control_open = run->plan.has_control;
+    run->plan.hold_fd = run->plan.agents ? -1 : run_hold_make(); /* without one, nobody can hold */
     bool has_key = run->plan.key[0] != '\0' || run_make_key(run->plan.key);
-    if (!run->ranks || !run->is_reported || !has_key || !take_signals(run)) {
+    if (!run->ranks || !run->is_reported || !has_key || !run_signals_take(&run->plan, &run->signals_fd)) {
         return false;
     }
     /* Before the input: a pipe whose writing end the watchdog held too would never end for rank 0. */
-    if (!run_watchdog_start(&run->plan.watchdog, run->plan.n_ranks) || !run_input_open(&run->input)) {
-        return false;
-    }
-    run->plan.input_fd = run->input.rank_fd;
-    return true;
+    bool is_open = run_watchdog_start(&run->plan.watchdog, run->plan.command, run->plan.n_ranks) &&
+                   run_input_open(&run->input);
+    run->plan.input_fd = is_open ? run->input.rank_fd : run->plan.input_fd;
+    return is_open;
 }
 
 /* Everything a rank may have left behind ends here. */
@@ -717,6 +737,9 @@ static void run_fini(struct run *run)
     if (run->signals_fd >= 0) {
         (void)close(run->signals_fd);
     }
+    if (run->plan.hold_fd >= 0) {
+        (void)close(run->plan.hold_fd);
+    }
     for (int i = 0; i < RUN_N_STREAMS; i++) {
         run_sink_fini(&run->sinks[i]);
     }
@@ -734,6 +757,7 @@ int run_job(const struct run_plan *plan)
     }
     run->plan = *plan;
     run->signals_fd = -1;
+    run->plan.hold_fd = -1;
     run->input.pipe_fd = -1;
     run->tell_at_ns = DEADLINE_NEVER;
     run->kill_at_ns = DEADLINE_NEVER;

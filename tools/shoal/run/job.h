@@ -5,8 +5,10 @@
  *   every rank ends with 0                    -> exit code 0
  *   a rank ends otherwise                     -> it is named, the others get SIGTERM; its exit code
  *   the launcher gets SIGINT, SIGTERM, ...    -> all ranks get it; 128 + its number
+ *   it gets SIGUSR1 or SIGUSR2                -> all ranks get it; if one ends with 128 + its number, all may
  *
  * A rank that does not end within the grace period is killed, and so are processes that ended ranks have left behind.
+ * After a signal the launcher waits longer for ranks that hold (run/hold.h).
  *
  * With several hosts the launcher runs this code with agents instead of ranks, and each agent starts a worker on its
  * host, which runs it with the ranks there (run/worker.h). Both are patient: after a failure the other ranks have the

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Starting a rank and seeing how it ends. See run/rank.h. */
 #include "run/rank.h"
+#include "run/hold.h"
+#include "common/place.h"
+
+#include "bootstrap/meet/environment.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -84,12 +88,16 @@ static bool set_number(const char *name, int value)
 
 static bool set_environment(const struct run_plan *plan, int rank)
 {
+    if (plan->hold_fd >= 0 && !run_hold_pass(plan->hold_fd)) {
+        return false;
+    }
     if (plan->agents || plan->is_rank_foreign) {
         return true;
     }
     int n_ranks = plan->n_ranks_all > 0 ? plan->n_ranks_all : plan->n_ranks;
-    return set_number("SHOAL_RANK", plan->first_rank + rank) && set_number("SHOAL_RANKS", n_ranks) &&
-           setenv("SHOAL_KEY", plan->key, /*overwrite=*/1) == 0;
+    return environment_note_outer() && set_number("SHOAL_RANK", plan->first_rank + rank) &&
+           set_number("SHOAL_RANKS", n_ranks) && setenv("SHOAL_KEY", plan->key, /*overwrite=*/1) == 0 &&
+           (!plan->path || setenv(TOOL_PLACE_AGAIN, plan->key, /*overwrite=*/1) == 0);
 }
 
 static bool set_files(const struct run_plan *plan, int rank, const struct rank_pipes *pipes)
@@ -109,12 +117,8 @@ static bool tie_to_launcher(const struct run_plan *plan, pid_t launcher)
            run_watchdog_join(&plan->watchdog);
 }
 
-/* The launcher passes on what it gets, so a rank listens even where the launcher's caller ignored it. */
 static void reset_signals(const struct run_plan *plan)
 {
-    (void)signal(SIGINT, SIG_DFL);
-    (void)signal(SIGQUIT, SIG_DFL);
-    (void)signal(SIGTERM, SIG_DFL);
     (void)sigaction(SIGPIPE, &plan->pipe_action, NULL);
     (void)sigprocmask(SIG_SETMASK, &plan->signal_mask, NULL);
 }

@@ -35,6 +35,7 @@ struct run_rank {
     int control_fd;   /* of an agent that has a control pipe, where it is written; otherwise -1 */
     int n_reported;   /* of an agent: how many of its ranks have ended */
     bool was_judged;  /* an agent: its end was looked at */
+    bool is_holding;  /* an agent: its worker waits for ranks that hold */
     struct run *run;  /* an agent: for its reports */
     struct run_stream streams[RUN_N_STREAMS];
 };
@@ -60,9 +61,12 @@ struct run_plan {
     /* The file of the program; ranks are then called "COMMAND: rank N" in lists of processes. NULL if program[0] is looked
        for in PATH. */
     const char *path;
+    /* Ranks begin with the launcher's signals blocked, and call run_signals_unblock when they are ready for them. */
+    bool has_masked_ranks;
     char key[RUN_KEY_BYTES]; /* unique to the run; made by run_job if it is empty */
     int input_fd;            /* standard input of rank 0; the others have none */
     struct run_watchdog watchdog;
+    int hold_fd; /* run/hold.h; -1 if there is none */
     /* Ranks of several hosts: */
     /* n_ranks children of the launcher are these; NULL if they are the ranks. */
     const struct run_agent *agents;
@@ -74,7 +78,7 @@ struct run_plan {
     int first_rank;       /* of those of this host */
     bool has_control;     /* standard input carries signals, one byte each; its end ends the ranks */
     bool is_rank_foreign; /* another launcher has told the rank its place */
-    /* As the launcher found them: */
+    /* For ranks; the rest as the launcher found it: */
     sigset_t signal_mask;
     struct sigaction pipe_action;
     struct rlimit file_limit;

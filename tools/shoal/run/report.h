@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the launcher learns what became of ranks on other machines. When a rank has ended, its worker (run/worker.h)
- * writes a line to its standard error. mpirun or the agent carries that line like any other output, and the launcher
+ * How the launcher learns what became of ranks on other machines. When a rank has ended, or when the worker waits for
+ * ranks that save, the worker (run/worker.h) writes a line to its standard error. mpirun or the agent carries that line like any other output, and the launcher
  * filters it out. The line contains the key of the run, so that a program cannot write such a line by chance.
  */
 #ifndef RUN_REPORT_H
@@ -11,12 +11,13 @@
 #include <stddef.h>
 
 enum {
-    RUN_HOST_BYTES = 256
+    RUN_HOST_BYTES = 256,
+    RUN_REPORT_HOLDS = 1000
 };
 
 struct run_report {
     int rank;
-    int exit_code;    /* 128 + signal for one that was killed */
+    int exit_code; /* 128 + signal for one that was killed; RUN_REPORT_HOLDS: it has not ended, but holds (run/hold.h) */
     int death_signal; /* 0 if there is none */
     char host[RUN_HOST_BYTES];
 };

@@ -5,7 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +37,45 @@ static void leave_outputs(void)
     }
 }
 
+/*
+ * The memory that the system shows as the command line: arguments, and behind them the environment, which this process
+ * does not read any more. Returns false if the system does not say where it is.
+ */
+static bool find_command_line(char **begin_out, size_t *bytes_out)
+{
+    char text[1024];
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t n_bytes = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    text[n_bytes > 0 ? n_bytes : 0] = '\0';
+    const char *at = strrchr(text, ')'); /* behind field 2, which may contain anything */
+    uintptr_t ends[2] = {0};             /* fields 48 and 51 */
+    for (int field = 2; at && field <= 51; field++) {
+        ends[0] = field == 48 ? (uintptr_t)strtoull(at, NULL, 10) : ends[0];
+        ends[1] = field == 51 ? (uintptr_t)strtoull(at, NULL, 10) : ends[1];
+        at = strchr(at + 1, ' ');
+    }
+    *begin_out = (char *)ends[0]; /* NOLINT(performance-no-int-to-ptr): the system tells it as a number */
+    *bytes_out = (size_t)(ends[1] - ends[0]);
+    return ends[0] != 0 && ends[1] > ends[0];
+}
+
+/* Without this, ps would show the launcher twice. */
+static void name_process(const char *command, pid_t launcher)
+{
+    char *begin;
+    size_t bytes;
+    char title[64];
+    (void)prctl(PR_SET_NAME, "shoal watchdog");
+    int length = snprintf(title, sizeof title, "%s: watchdog of %ld", command, (long)launcher);
+    if (find_command_line(&begin, &bytes) && length > 0 && (size_t)length < bytes) {
+        memset(begin, 0, bytes);
+        memcpy(begin, title, (size_t)length);
+    }
+}
+
 static _Noreturn void watch(int fd, pid_t *groups, int max_groups)
 {
     /* No signal from a terminal or a group comes here, and none that could be blocked. */
@@ -48,9 +91,10 @@ static _Noreturn void watch(int fd, pid_t *groups, int max_groups)
     _exit(0);
 }
 
-bool run_watchdog_start(struct run_watchdog *watchdog, int max_groups)
+bool run_watchdog_start(struct run_watchdog *watchdog, const char *command, int max_groups)
 {
     int ends[2];
+    pid_t launcher = getpid();
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return false;
     }
@@ -58,6 +102,7 @@ bool run_watchdog_start(struct run_watchdog *watchdog, int max_groups)
     watchdog->pid = groups ? fork() : -1;
     if (watchdog->pid == 0) {
         (void)close(ends[1]);
+        name_process(command, launcher);
         watch(ends[0], groups, max_groups);
     }
     int error = errno;

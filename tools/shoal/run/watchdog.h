@@ -15,8 +15,9 @@ struct run_watchdog {
     int fd; /* write end of a pipe; its last holder is the launcher. Closed when a program is executed. */
 };
 
-/* False, with errno, when there can be none. */
-bool run_watchdog_start(struct run_watchdog *watchdog, int max_groups);
+/* `command` ("shoal train") is whose ranks they are: ps shows the process as "shoal train: watchdog of 1234". False, with
+   errno, when there can be none. */
+bool run_watchdog_start(struct run_watchdog *watchdog, const char *command, int max_groups);
 
 /* The caller's process group, which it leads, ends with the launcher. Called by a rank before its program. */
 bool run_watchdog_join(const struct run_watchdog *watchdog);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading a trace: Chrome's format, of which complete events, marks of steps and names of threads are taken. */
 #include "trace/trace.h"
+#include "common/tool.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -8,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum {
+    TRACE_VERSION = 1
+};
 
 /* Arrays ------------------------------------------------------------------------------------------------- */
 
@@ -19,7 +24,7 @@ static bool grow(void **array, size_t length, size_t element_bytes)
     }
     void *larger = realloc(*array, (length == 0 ? 1 : 2 * length) * element_bytes);
     if (!larger) {
-        fputs("shoal trace: there is no memory for the trace\n", stderr);
+        fprintf(stderr, "%s: there is no memory for the trace\n", tool_name());
         return false;
     }
     *array = larger;
@@ -145,6 +150,22 @@ static bool add_step(struct trace *trace, const json_t *event)
     return true;
 }
 
+static bool add_end(struct trace *trace, const json_t *event)
+{
+    const json_t *at = json_object_get(event, "ts");
+    struct trace_end end = {.at = json_number_value(at)};
+    int64_t track;
+    if (!read_place(event, &end.rank, &track) || !is_time(at)) {
+        trace->n_damaged++;
+        return true;
+    }
+    if (!grow((void **)&trace->ends, trace->n_ends, sizeof end)) {
+        return false;
+    }
+    trace->ends[trace->n_ends++] = end;
+    return true;
+}
+
 static bool add_writer(struct trace *trace, int rank)
 {
     if (!grow((void **)&trace->writers, trace->n_writers, sizeof trace->writers[0])) {
@@ -191,8 +212,11 @@ static bool add_event(struct trace *trace, const json_t *event)
     if (strcmp(phase, "M") == 0) {
         return add_metadata(trace, event);
     }
-    bool is_step = strcmp(phase, "i") == 0 && strcmp(text_of(event, "cat"), "step") == 0;
-    return !is_step || add_step(trace, event);
+    const char *category = strcmp(phase, "i") == 0 ? text_of(event, "cat") : "";
+    if (strcmp(category, "step_end") == 0) {
+        return add_end(trace, event);
+    }
+    return strcmp(category, "step") != 0 || add_step(trace, event);
 }
 
 /* Order -------------------------------------------------------------------------------------------------- */
@@ -219,6 +243,14 @@ static int compare_steps(const void *x, const void *y)
     const struct trace_step *b = y;
     int order = ORDER(a->rank, b->rank);
     return order != 0 ? order : ORDER(a->begin, b->begin);
+}
+
+static int compare_ends(const void *x, const void *y)
+{
+    const struct trace_end *a = x;
+    const struct trace_end *b = y;
+    int order = ORDER(a->rank, b->rank);
+    return order != 0 ? order : ORDER(a->at, b->at);
 }
 
 static int compare_tracks(const void *x, const void *y)
@@ -276,6 +308,19 @@ struct trace_part trace_find_spans(const struct trace *trace, int rank, int64_t 
     const struct trace_span keys[2] = {{.rank = rank, .track = track}, {.rank = rank, .track = track + 1}};
     return (struct trace_part){FIND(trace->spans, trace->n_spans, &keys[0], compare_span_places),
                                FIND(trace->spans, trace->n_spans, &keys[1], compare_span_places)};
+}
+
+static int compare_span_ranks(const void *x, const void *y)
+{
+    return ORDER(((const struct trace_span *)x)->rank, ((const struct trace_span *)y)->rank);
+}
+
+struct trace_part trace_find_rank_spans(const struct trace *trace, int rank)
+{
+    const struct trace_span keys[2] = {{.rank = rank}, {.rank = rank < INT_MAX ? rank + 1 : rank}};
+    size_t end = FIND(trace->spans, trace->n_spans, &keys[1], compare_span_ranks);
+    return (struct trace_part){FIND(trace->spans, trace->n_spans, &keys[0], compare_span_ranks),
+                               rank < INT_MAX ? end : trace->n_spans};
 }
 
 /* Ranks are at most INT_MAX: the one behind it is a number that does not fit, and is not looked for. */
@@ -354,6 +399,16 @@ static bool make_steps(struct trace *trace)
     return true;
 }
 
+/* The first end of a step that its rank has told; NULL if there is none before the next step. */
+static const struct trace_end *find_end(const struct trace *trace, const struct trace_step *step,
+                                        bool is_last)
+{
+    const struct trace_end key = {.rank = step->rank, .at = step->begin};
+    size_t at = FIND(trace->ends, trace->n_ends, &key, compare_ends);
+    const struct trace_end *end = at < trace->n_ends ? &trace->ends[at] : NULL;
+    return end && end->rank == step->rank && (is_last || end->at <= step[1].begin) ? end : NULL;
+}
+
 static bool close_steps(struct trace *trace)
 {
     trace->has_no_marks = trace->n_steps == 0;
@@ -362,8 +417,12 @@ static bool close_steps(struct trace *trace)
     }
     for (size_t i = 0; i < trace->n_steps; i++) {
         struct trace_step *step = &trace->steps[i];
-        step->is_last = i + 1 == trace->n_steps || step[1].rank != step->rank;
-        step->end = step->is_last ? last_end(trace, step->rank, step->track, step->begin) : step[1].begin;
+        bool is_last = i + 1 == trace->n_steps || step[1].rank != step->rank;
+        const struct trace_end *end = find_end(trace, step, is_last);
+        step->is_open = is_last && !end;
+        step->end = end             ? end->at
+                    : step->is_open ? last_end(trace, step->rank, step->track, step->begin)
+                                    : step[1].begin;
     }
     return true;
 }
@@ -375,6 +434,9 @@ static bool put_in_order(struct trace *trace)
     }
     if (trace->n_steps > 0) {
         qsort(trace->steps, trace->n_steps, sizeof trace->steps[0], compare_steps);
+    }
+    if (trace->n_ends > 0) {
+        qsort(trace->ends, trace->n_ends, sizeof trace->ends[0], compare_ends);
     }
     if (trace->n_tracks > 0) {
         qsort(trace->tracks, trace->n_tracks, sizeof trace->tracks[0], compare_tracks);
@@ -429,7 +491,7 @@ static void tell_error(const char *path, json_error_t *error)
     for (char *at = error->text; *at; at++) {
         *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
     }
-    fprintf(stderr, "shoal trace: %s:%d: not valid JSON: %s\n", path, error->line, error->text);
+    fprintf(stderr, "%s: %s:%d: not valid JSON: %s\n", tool_name(), path, error->line, error->text);
 }
 
 static bool load_file(const char *path, FILE *file, struct trace *trace)
@@ -437,11 +499,11 @@ static bool load_file(const char *path, FILE *file, struct trace *trace)
     json_error_t error;
     struct stat status;
     if (fstat(fileno(file), &status) != 0 || S_ISDIR(status.st_mode)) {
-        fprintf(stderr, "shoal trace: %s: %s\n", path, strerror(EISDIR));
+        fprintf(stderr, "%s: %s: %s\n", tool_name(), path, strerror(EISDIR));
         return false;
     }
     if (S_ISREG(status.st_mode) && status.st_size == 0) {
-        fprintf(stderr, "shoal trace: %s is empty: no rank has written to it\n", path);
+        fprintf(stderr, "%s: %s is empty: no rank has written to it\n", tool_name(), path);
         return false;
     }
     trace->document = json_loadf(file, JSON_ALLOW_NUL, &error);
@@ -460,12 +522,25 @@ static bool load(const char *path, struct trace *trace)
 {
     FILE *file = fopen(path, "re");
     if (!file) {
-        fprintf(stderr, "shoal trace: %s: %s\n", path, strerror(errno));
+        fprintf(stderr, "%s: %s: %s\n", tool_name(), path, strerror(errno));
         return false;
     }
     bool is_good = load_file(path, file, trace);
     (void)fclose(file);
     return is_good;
+}
+
+/* Traces of other programs have versions of their own. */
+static bool check_version(const char *path, const json_t *about)
+{
+    const json_t *version = json_object_get(about, "version");
+    bool is_ours = strcmp(text_of(about, "program"), "shoal") == 0;
+    if (is_ours && version && json_integer_value(version) != TRACE_VERSION) {
+        fprintf(stderr, "%s: %s has another version of the format than %d, which this program knows\n",
+                tool_name(), path, TRACE_VERSION);
+        return false;
+    }
+    return true;
 }
 
 bool trace_read(const char *path, struct trace *trace)
@@ -476,8 +551,13 @@ bool trace_read(const char *path, struct trace *trace)
     }
     const json_t *events =
         json_is_array(trace->document) ? trace->document : json_object_get(trace->document, "traceEvents");
+    const json_t *about = json_object_get(trace->document, "otherData");
+    trace->run = text_of(about, "run");
+    if (!check_version(path, about)) {
+        return false;
+    }
     if (!json_is_array(events)) {
-        fprintf(stderr, "shoal trace: %s: not a trace: it has no traceEvents\n", path);
+        fprintf(stderr, "%s: %s: not a trace: it has no traceEvents\n", tool_name(), path);
         return false;
     }
     for (size_t i = 0; i < json_array_size(events); i++) {
@@ -486,7 +566,7 @@ bool trace_read(const char *path, struct trace *trace)
         }
     }
     if (trace->n_spans == 0) {
-        fprintf(stderr, "shoal trace: %s: it contains no events of shoal\n", path);
+        fprintf(stderr, "%s: %s: it contains no events of shoal\n", tool_name(), path);
         return false;
     }
     return put_in_order(trace);
@@ -496,6 +576,7 @@ void trace_free(struct trace *trace)
 {
     free(trace->spans);
     free(trace->steps);
+    free(trace->ends);
     free(trace->tracks);
     free(trace->ranks);
     free(trace->writers);

@@ -5,8 +5,11 @@
  * thread of the rank was busy with it is drawn hollow. Colours follow the reader's light or dark mode.
  */
 #include "trace/trace.h"
+#include "common/output.h"
+#include "common/tool.h"
 
-#include <errno.h>
+#include "base/error.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +22,6 @@ enum {
     RANK_GAP = 14,
     TOP = 56,
     BOTTOM = 34,
-    LEVELS = 3,
     MAX_TICKS = 12, /* of the axis */
     TICK_TEXT_WIDTH = 32
 };
@@ -114,16 +116,6 @@ static size_t choose_text(const struct trace_span *span, size_t n_fitting, const
     return length <= n_fitting ? length : 0;
 }
 
-static const char *class_of(const struct trace_span *span)
-{
-    static const char *const works[WORK_COUNT] = {
-        [WORK_GATHER] = "gather", [WORK_REDUCE] = "reduce", [WORK_OTHER] = "other"};
-    if (span->class == CLASS_COLLECTIVE) {
-        return works[span->work];
-    }
-    return span->class == CLASS_WAIT ? "wait" : "op";
-}
-
 static double x_of(const struct drawing *drawing, double instant)
 {
     return LABEL_WIDTH + (instant - drawing->begin) * drawing->scale;
@@ -209,95 +201,31 @@ static void next_row(struct drawing *drawing)
     drawing->y += ROW_HEIGHT + ROW_GAP;
 }
 
-/* What a thread runs, at one level of nesting. */
-static void draw_phases(struct drawing *drawing, struct trace_part part, int wanted)
+static void draw_row(struct drawing *drawing, const struct trace_rows *rows, const struct trace_row *row)
 {
-    static const char *const classes[LEVELS] = {"p0", "p1", "p0"};
-    double ends[LEVELS + 1]; /* of the spans that are open */
-    int depth = 0;
     double drawn_to = 0.0;
-    for (size_t i = part.first; i < part.end; i++) {
-        const struct trace_span *span = &drawing->trace->spans[i];
-        /* What began before the step, such as a range around all steps, is no part of it. */
-        if (span->class != CLASS_PHASE || span->begin < drawing->begin) {
-            continue;
-        }
-        while (depth > 0 && ends[depth - 1] <= span->begin) {
-            depth--;
-        }
-        if (depth == wanted) {
-            draw_span(drawing, span, classes[wanted], true, &drawn_to);
-        }
-        if (depth < LEVELS + 1) {
-            ends[depth++] = span->end;
-        }
-    }
-}
-
-static void draw_thread(struct drawing *drawing, int rank, int64_t track)
-{
-    struct trace_part part = trace_find_spans(drawing->trace, rank, track);
-    for (int level = 0; level < LEVELS; level++) {
-        put_label(drawing, level == 0 ? "runs" : "", "s");
-        draw_phases(drawing, part, level);
-        next_row(drawing);
-    }
-    /* Waits last: they are what must be seen. */
-    static const enum trace_class order[] = {CLASS_OP, CLASS_WAIT};
-    put_label(drawing, "ops and waits", "s");
-    for (size_t k = 0; k < 2; k++) {
-        double drawn_to = 0.0;
-        for (size_t i = part.first; i < part.end; i++) {
-            const struct trace_span *span = &drawing->trace->spans[i];
-            if (span->class == order[k]) {
-                draw_span(drawing, span, class_of(span), false, &drawn_to);
-            }
-        }
+    enum trace_class last = CLASS_OP;
+    put_label(drawing, row->label, "s");
+    for (size_t i = row->first; i < row->end; i++) {
+        const struct trace_span *span = &drawing->trace->spans[rows->spans[i]];
+        /* Waits are drawn over ops. */
+        drawn_to = span->class == last ? drawn_to : 0.0;
+        last = span->class;
+        draw_span(drawing, span, trace_span_class(span, row->level), row->has_text, &drawn_to);
     }
     next_row(drawing);
 }
 
-/* A lane that has a collective in the step. */
-static bool is_busy(const struct drawing *drawing, struct trace_part part)
+static void draw_rank(struct drawing *drawing, const struct trace_step *step, const struct trace_rows *rows)
 {
-    for (size_t i = part.first; i < part.end; i++) {
-        const struct trace_span *span = &drawing->trace->spans[i];
-        if (span->class == CLASS_COLLECTIVE && span->end > drawing->begin && span->begin < drawing->end) {
-            return true;
-        }
+    char label[64];
+    (void)snprintf(label, sizeof label, "rank %d", step->rank);
+    put_label(drawing, label, "r");
+    next_row(drawing);
+    for (size_t i = 0; i < rows->n_rows; i++) {
+        draw_row(drawing, rows, &rows->rows[i]);
     }
-    return false;
-}
-
-static void draw_lanes(struct drawing *drawing, int rank)
-{
-    struct trace_part tracks = trace_find_tracks(drawing->trace, rank);
-    for (size_t i = tracks.first; i < tracks.end; i++) {
-        const struct trace_track *track = &drawing->trace->tracks[i];
-        struct trace_part part = trace_find_spans(drawing->trace, rank, track->track);
-        if (!is_busy(drawing, part)) {
-            continue;
-        }
-        double drawn_to = 0.0;
-        put_label(drawing, track->name, "s");
-        for (size_t k = part.first; k < part.end; k++) {
-            const struct trace_span *span = &drawing->trace->spans[k];
-            if (span->class == CLASS_COLLECTIVE) {
-                draw_span(drawing, span, class_of(span), true, &drawn_to);
-            }
-        }
-        next_row(drawing);
-    }
-}
-
-static int count_rows(const struct drawing *drawing, int rank)
-{
-    int n_rows = LEVELS + 2;
-    struct trace_part tracks = trace_find_tracks(drawing->trace, rank);
-    for (size_t i = tracks.first; i < tracks.end; i++) {
-        n_rows += is_busy(drawing, trace_find_spans(drawing->trace, rank, drawing->trace->tracks[i].track));
-    }
-    return n_rows;
+    drawing->y += RANK_GAP;
 }
 
 static void draw_legend(const struct drawing *drawing, int64_t step)
@@ -349,59 +277,73 @@ static void draw_axis(const struct drawing *drawing, int bottom)
     }
 }
 
-static void draw(struct drawing *drawing, int64_t number)
+static void draw(struct drawing *drawing, int64_t number, const struct trace_rows *ranks, bool has_style)
 {
     int height = TOP + BOTTOM;
+    size_t n_ranks = 0;
     for (size_t i = 0; i < drawing->trace->n_steps; i++) {
         if (drawing->trace->steps[i].number == number) {
-            height += count_rows(drawing, drawing->trace->steps[i].rank) * (ROW_HEIGHT + ROW_GAP) + RANK_GAP;
+            height += ((int)ranks[n_ranks++].n_rows + 1) * (ROW_HEIGHT + ROW_GAP) + RANK_GAP;
         }
     }
     fprintf(drawing->out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n%s",
-            LABEL_WIDTH + PLOT_WIDTH + 12, height, LABEL_WIDTH + PLOT_WIDTH + 12, height, style);
+            LABEL_WIDTH + PLOT_WIDTH + 12, height, LABEL_WIDTH + PLOT_WIDTH + 12, height,
+            has_style ? style : "");
     draw_legend(drawing, number);
     draw_axis(drawing, height - BOTTOM);
     drawing->y = TOP;
+    n_ranks = 0;
     for (size_t i = 0; i < drawing->trace->n_steps; i++) {
-        const struct trace_step *step = &drawing->trace->steps[i];
-        if (step->number != number) {
-            continue;
+        if (drawing->trace->steps[i].number == number) {
+            draw_rank(drawing, &drawing->trace->steps[i], &ranks[n_ranks++]);
         }
-        char label[64];
-        (void)snprintf(label, sizeof label, "rank %d", step->rank);
-        put_label(drawing, label, "r");
-        next_row(drawing);
-        draw_thread(drawing, step->rank, step->track);
-        draw_lanes(drawing, step->rank);
-        drawing->y += RANK_GAP;
     }
     fputs("</svg>\n", drawing->out);
 }
 
-bool trace_write_svg(const struct trace *trace, int64_t number, const char *path)
+static bool list_rows(const struct trace *trace, int64_t number, struct trace_window window,
+                      struct trace_rows *ranks)
 {
-    struct drawing drawing = {.trace = trace};
-    bool has_step = false;
+    size_t n_ranks = 0;
     for (size_t i = 0; i < trace->n_steps; i++) {
-        const struct trace_step *step = &trace->steps[i];
-        if (step->number == number) {
-            drawing.begin = !has_step || step->begin < drawing.begin ? step->begin : drawing.begin;
-            drawing.end = !has_step || step->end > drawing.end ? step->end : drawing.end;
-            has_step = true;
+        if (trace->steps[i].number == number &&
+            !trace_list_rows(trace, &trace->steps[i], window, false, &ranks[n_ranks++])) {
+            return false;
         }
     }
-    drawing.scale = drawing.end > drawing.begin ? PLOT_WIDTH / (drawing.end - drawing.begin) : 0.0;
-    drawing.out = fopen(path, "we");
-    if (!drawing.out) {
-        fprintf(stderr, "shoal trace: %s: %s\n", path, strerror(errno));
-        return false;
-    }
-    draw(&drawing, number);
-    bool is_written = !ferror(drawing.out);
-    if (fclose(drawing.out) != 0 || !is_written) {
-        fprintf(stderr, "shoal trace: %s: %s\n", path, strerror(errno));
-        return false;
-    }
     return true;
+}
+
+bool trace_draw_svg(FILE *out, const struct trace *trace, int64_t number, bool has_style)
+{
+    struct trace_window window = trace_step_window(trace, number);
+    struct drawing drawing = {.out = out, .trace = trace, .begin = window.begin, .end = window.end};
+    struct trace_rows *ranks = calloc(trace->n_steps + 1, sizeof *ranks);
+    drawing.scale = drawing.end > drawing.begin ? PLOT_WIDTH / (drawing.end - drawing.begin) : 0.0;
+    bool is_good = ranks && list_rows(trace, number, window, ranks);
+    if (is_good) {
+        draw(&drawing, number, ranks, has_style);
+    }
+    for (size_t i = 0; ranks && i < trace->n_steps; i++) {
+        trace_rows_free(&ranks[i]);
+    }
+    free(ranks);
+    return is_good;
+}
+
+bool trace_write_svg(const struct trace *trace, int64_t number, const char *path)
+{
+    struct tool_output output;
+    bool is_good = tool_output_open(path, &output) == SHOAL_OK;
+    if (is_good && !trace_draw_svg(output.stream, trace, number, true)) {
+        tool_output_drop(&output);
+        fprintf(stderr, "%s: %s: there is no memory\n", tool_name(), path);
+        return false;
+    }
+    is_good = is_good && tool_output_commit(&output) == SHOAL_OK;
+    if (!is_good) {
+        fprintf(stderr, "%s: %s\n", tool_name(), shoal_error_text());
+    }
+    return is_good;
 }

@@ -2,24 +2,11 @@
 /* `shoal trace FILE`: its command line. */
 #include "trace/trace.h"
 #include "common/commands.h"
+#include "common/paths.h"
 #include "common/tool.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static int print_usage(FILE *out, int exit_status)
-{
-    fputs("usage: shoal trace [options] FILE\n"
-          "  --step N    summarizes this step only\n"
-          "  --steps     prints a line for each step and rank, too\n"
-          "  --svg OUT   draws a step (default: one of median length): ranks, lanes, compute, waits\n"
-          "Summarizes a trace (SHOAL_TRACE=FILE, shoal_trace_start): how long steps take on each rank, how\n"
-          "much of that is compute and how much exposed communication, by unit; and the slowest rank.\n"
-          "Perfetto (ui.perfetto.dev) draws the whole file.\n",
-          out);
-    return exit_status;
-}
 
 struct trace_plan {
     const char *path;
@@ -29,50 +16,23 @@ struct trace_plan {
     int64_t step;
 };
 
-static bool parse_step(const char *text, int64_t *step_out)
-{
-    char *end = NULL;
-    long long number = strtoll(text, &end, 10);
-    *step_out = number;
-    return end != text && *end == '\0';
-}
+#define AT(field) offsetof(struct trace_plan, field)
 
-/* TOOL_DONE if it was understood. *at is moved over a value that is a word of its own. */
-static int parse_word(struct trace_plan *plan, int argc, char **argv, int *at)
-{
-    const char *word = argv[*at];
-    bool is_step = strcmp(word, "--step") == 0 || strncmp(word, "--step=", 7) == 0;
-    bool is_svg = strcmp(word, "--svg") == 0 || strncmp(word, "--svg=", 6) == 0;
-    if (strcmp(word, "--steps") == 0) {
-        plan->lists_steps = true;
-        return TOOL_DONE;
-    }
-    if (is_step || is_svg) {
-        const char *value = strchr(word, '=') ? strchr(word, '=') + 1 : argv[*at + 1 < argc ? ++*at : argc];
-        if (!value || !value[0]) {
-            fprintf(stderr, "shoal trace: %s needs a value\n", word);
-            return TOOL_USAGE;
-        }
-        plan->svg = is_svg ? value : plan->svg;
-        plan->has_step = plan->has_step || is_step;
-        if (is_step && !parse_step(value, &plan->step)) {
-            fprintf(stderr, "shoal trace: --step: '%s' is not a number\n", value);
-            return TOOL_USAGE;
-        }
-        return TOOL_DONE;
-    }
-    if (word[0] == '-' && word[1] != '\0') {
-        static const struct tool_choice options[] = {
-            {.name = "--step"}, {.name = "--steps"}, {.name = "--svg"}, {.name = "--help"}};
-        return tool_choice_unknown("option", word, options, sizeof options / sizeof options[0]);
-    }
-    if (plan->path) {
-        fprintf(stderr, "shoal trace: one file expected, but got '%s' and '%s'\n", plan->path, word);
-        return TOOL_USAGE;
-    }
-    plan->path = word;
-    return TOOL_DONE;
-}
+static const struct tool_option rows[] = {
+    {"FILE", "file", TOOL_OPTION_TEXT, AT(path), .missing = "the file is missing"},
+    {"--step", "N", TOOL_OPTION_INT64, AT(step), -HUGE_VAL, HUGE_VAL, .help = "summarizes this step only"},
+    {"--steps", NULL, TOOL_OPTION_FLAG, AT(lists_steps), .help = "prints a line for each step and rank, too"},
+    {"--svg", "OUT", TOOL_OPTION_TEXT, AT(svg),
+     .help = "draws a step (default: one of median length): ranks, lanes, compute, waits"},
+};
+
+const struct tool_options command_trace_options = {
+    TOOL_OPTIONS_ROWS(rows),
+    .notes =
+        "Summarizes a trace (SHOAL_TRACE=FILE, shoal_trace_start): how long steps take on each rank, how\n"
+        "much of that is compute and how much exposed communication, by unit; and the slowest rank.\n"
+        "Perfetto (ui.perfetto.dev) draws the whole file.\n",
+};
 
 static bool has_step(const struct trace *trace, int64_t number)
 {
@@ -105,18 +65,16 @@ int command_trace(int argc, char **argv)
 {
     struct trace_plan plan = {0};
     struct trace trace = {0};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            return print_usage(stdout, TOOL_DONE);
-        }
-        int status = parse_word(&plan, argc, argv, &i);
-        if (status != TOOL_DONE) {
-            return status;
-        }
+    struct tool_given given;
+    int exit_status;
+    if (!tool_options_read(&command_trace_options, argc, argv, &plan, &given, &exit_status)) {
+        return exit_status;
     }
-    if (!plan.path) {
-        return print_usage(stderr, TOOL_USAGE);
+    const struct tool_path paths[] = {{"--svg", plan.svg, true}, {"the trace", plan.path, false}};
+    if (!tool_paths_check(paths, sizeof paths / sizeof paths[0])) {
+        return TOOL_USAGE;
     }
+    plan.has_step = tool_option_is_given(&command_trace_options, &given, "--step");
     bool is_good = report(&plan, &trace);
     trace_free(&trace);
     return is_good && fflush(stdout) == 0 ? TOOL_DONE : TOOL_FAILED;

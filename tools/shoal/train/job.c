@@ -1,15 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /* How a job divides its steps among ranks. */
 #include "train/job.h"
+#include "config/config.h"
+#include "model/describe.h"
 
+#include "base/trace.h"
 #include "shoal/group.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #define LOWEST_RATE 0.1 /* of the highest */
+
+static shoal_nn_gpt_options make_gpt(const struct train_options *options, const struct train_data *data)
+{
+    shoal_nn_gpt_options gpt = SHOAL_NN_GPT_OPTIONS_INIT;
+    gpt.n_layers = options->n_layers;
+    gpt.width = options->width;
+    gpt.n_heads = options->n_heads;
+    gpt.context = options->context;
+    gpt.vocabulary = data->vocabulary;
+    if (options->from) {
+        gpt.context = options->from->context;
+        gpt.vocabulary = options->from->vocabulary;
+        gpt.eps = options->from->eps;
+    }
+    return gpt;
+}
 
 void train_job_init(struct train_job *job, const struct train_options *options, const struct train_data *data,
                     shoal_world *world)
 {
-    const struct train_parts *parts = &options->accumulate;
+    const struct tool_parts *parts = &options->accumulate;
     *job = (struct train_job){
         .options = options, .data = data, .mode = (enum train_mode)options->mode, .world = world};
     job->group = shoal_world_group(world);
@@ -19,14 +41,14 @@ void train_job_init(struct train_job *job, const struct train_options *options, 
     job->n_replicas = is_single ? parts->n_outer : job->mode == TRAIN_HSDP ? options->n_replicas : 1;
     job->n_parts = is_single ? parts->n_inner : job->n_ranks / job->n_replicas;
     job->n_micro = is_single ? 1 : parts->n_inner;
-    job->gpt = (shoal_nn_gpt_options)SHOAL_NN_GPT_OPTIONS_INIT;
-    job->gpt.n_layers = options->n_layers;
-    job->gpt.width = options->width;
-    job->gpt.n_heads = options->n_heads;
-    job->gpt.context = options->context;
-    job->gpt.vocabulary = data->vocabulary;
+    job->gpt = options->loaded ? options->loaded->gpt : make_gpt(options, data);
     job->gpt.dropout = options->dropout;
     job->gpt.seed = (uint64_t)options->seed;
+    if (options->from) {
+        (void)snprintf(job->run, sizeof job->run, "%s", options->from->run);
+    } else {
+        (void)snprintf(job->run, sizeof job->run, "%016" PRIx64, trace_run());
+    }
     job->schedule = (shoal_nn_schedule)SHOAL_NN_SCHEDULE_INIT;
     job->schedule.kind = SHOAL_NN_SCHEDULE_COSINE;
     job->schedule.lr = options->lr;

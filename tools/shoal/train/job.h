@@ -13,17 +13,25 @@
  *   train/model.c    makes the model, shares it among ranks as the mode says, makes the optimizer
  *   train/step.c     one step
  *   train/sums.c     sums of gradients in one process
- *   train/loop.c     all steps, with times and losses
+ *   train/outputs.c  the files that are written
+ *   train/loop.c     all steps, with losses
+ *   train/times.c    what became of the time of each step
+ *   train/validate.c the validation loss
+ *   train/log.c      the log of all steps
  *   train/whole.c    whole parameters, and their digest
  *   train/save.c     checkpoints
- *   train/peek.c     whether a checkpoint fits
- *   train/load.c     weights of another tool
+ *   train/lock.c     one run at a time in a directory of checkpoints
+ *   config/config.c  what a checkpoint says about its run
+ *   config/merge.c   options of the command line and those of a checkpoint
+ *   train/peek.c     which checkpoint --resume loads
+ *   train/load.c     weights of another run or another tool
  */
 #ifndef TRAIN_JOB_H
 #define TRAIN_JOB_H
 
-#include "train/data.h"
-#include "train/options.h"
+#include "config/config.h"
+#include "config/data.h"
+#include "config/options.h"
 
 #include "shoal/checkpoint.h"
 #include "shoal/compile.h"
@@ -50,6 +58,9 @@ struct train_sums {
     shoal_tensor **gradients; /* over the memory of the last sum */
 };
 
+struct train_validation;
+struct train_lock;
+
 struct train_job {
     const struct train_options *options;
     const struct train_data *data;
@@ -58,6 +69,7 @@ struct train_job {
     int64_t n_replicas;
     int64_t n_parts;
     int64_t n_micro;
+    char run[24]; /* id of the run, which it keeps when it goes on; "" if the checkpoint has none */
     shoal_world *world;
     shoal_group *group; /* of all ranks */
     int rank;
@@ -78,27 +90,18 @@ struct train_job {
     size_t n_sets;         /* 1, or n_micro: a compiled step has all backward passes of a part in one */
     shoal_tensor **losses; /* room for those of n_sets */
     struct train_sums sums;
-    shoal_items *items; /* of checkpoints; NULL if there is none */
+    double norm; /* of the gradients of the last step; less than 0 if it was not computed */
+    struct train_validation *validation; /* NULL without --val */
+    shoal_items *items;                  /* of checkpoints; NULL if there is none */
     shoal_checkpoint_saving *saving;
+    struct train_lock *lock; /* of the directory of checkpoints, on rank 0 */
     /* The call that failed has failed on all ranks with the same reason: one of them says it. */
     bool is_agreed;
     int speaker; /* who says it */
     struct train_saved {
-        int64_t seed;
-        int64_t n_layers;
-        int64_t width;
-        int64_t n_heads;
-        int64_t context;
-        int64_t vocabulary;
-        int64_t data_hash;
+        char config[TRAIN_CONFIG_BYTES];
         double loss_first;
         double loss_last;
-        double lr;
-        double clip;
-        double dropout;
-        int64_t n_steps;
-        int64_t n_warmup;
-        int64_t dtype;
     } saved;
 };
 

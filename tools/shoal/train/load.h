@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Weights of GPT-2 that another tool wrote: --load DIR. */
+/* --load DIR: a run that begins with the weights of a model. */
 #ifndef TRAIN_LOAD_H
 #define TRAIN_LOAD_H
 
 #include "train/job.h"
+#include "model/describe.h"
 
-/* What the model in the directory looks like goes into job->gpt. Before the model is made. */
-shoal_status train_load_shape(struct train_job *job);
-/* Collective: the values, into the model as ranks share it. */
+/*
+ * Looks at the model in the directory of --load, before data is opened and ranks are started: its shape takes the
+ * place of defaults, and options->loaded is `loaded`. Options that contradict it are an error that lists all of them.
+ */
+shoal_status train_load_settle(struct train_options *options, struct model_description *loaded);
+
+/* Loads the values into the model as ranks share it. Collective. */
 shoal_status train_load(struct train_job *job);
 
 #endif

@@ -2,7 +2,9 @@
 /* Makes the model of `shoal train`, its values, optimizer and schedule, and divides it among ranks as the mode says. */
 #include "train/job.h"
 #include "train/load.h"
+#include "train/lock.h"
 #include "train/step.h"
+#include "train/validate.h"
 
 #include "base/error.h"
 #include "base/try.h"
@@ -189,7 +191,9 @@ shoal_status train_model_make(struct train_job *job)
 
 void train_job_free(struct train_job *job)
 {
+    train_lock_free(job->lock);
     shoal_items_free(job->items);
+    train_validate_free(job);
     shoal_compiled_free(job->compiled);
     shoal_nn_optimizer_free(job->optimizer);
     train_sums_free(job);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading the numbers of a checkpoint, without its tensors, and comparing them with the options. */
+/* Finding the newest checkpoint, and what to do if it cannot be loaded. */
 #include "train/peek.h"
 
 #include "base/error.h"
@@ -10,99 +10,35 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What must be the same for a run to go on: an item of checkpoints, and the option that sets it. */
-struct number {
-    const char *item;
-    const char *option;
-    int64_t present;
-    int64_t saved;
-};
-
-enum {
-    N_NUMBERS = 6
-};
-
-static void list_numbers(const struct train_job *job, struct number numbers[N_NUMBERS])
-{
-    const struct number all[N_NUMBERS] = {
-        {"train.layers", "--layers", job->gpt.n_layers, 0},
-        {"train.width", "--width", job->gpt.width, 0},
-        {"train.heads", "--heads", job->gpt.n_heads, 0},
-        {"train.context", "--context", job->gpt.context, 0},
-        {"train.vocabulary", "--vocabulary", job->gpt.vocabulary, 0},
-        {"train.seed", "--seed", job->options->seed, 0},
-    };
-    memcpy(numbers, all, sizeof all);
-    for (size_t i = 0; i < N_NUMBERS; i++) {
-        numbers[i].saved = numbers[i].present;
-    }
-}
-
-static shoal_status load_numbers(const struct train_job *job, shoal_items *items,
-                                 struct number numbers[N_NUMBERS], shoal_checkpoint_info *info_out)
-{
-    shoal_checkpoint_load_options how = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
-    how.allows_missing = true;
-    how.allows_unexpected = true;
-    how.allows_none = true;
-    for (size_t i = 0; i < N_NUMBERS; i++) {
-        TRY(shoal_items_add_integer(items, numbers[i].item, &numbers[i].saved));
-    }
-    return shoal_checkpoint_load(job->group, job->options->checkpoint, items, &how, info_out);
-}
-
-/* A step has batch x passes samples: another batch may be all that is needed. */
-static shoal_status compare_samples(const struct train_job *job, const shoal_checkpoint_progress *progress)
-{
-    char way[96];
-    int64_t present = train_job_samples(job);
-    int64_t saved = progress->n_ranks * progress->batch * progress->n_accumulate;
-    int64_t n_passes = present / job->options->batch;
-    if (saved == 0 || saved == present) {
-        return SHOAL_OK;
-    }
-    if (saved % n_passes == 0) {
-        (void)snprintf(way, sizeof way, "use --batch %" PRId64, saved / n_passes);
-    } else {
-        (void)snprintf(way, sizeof way, "--ranks x --batch x --accumulate must be %" PRId64, saved);
-    }
-    return error_set(SHOAL_ERR_INVALID,
-                     "--resume: the run in %s has %" PRId64 " samples in a step, not %" PRId64 ": %s",
-                     job->options->checkpoint, saved, present, way);
-}
-
-static shoal_status compare(const struct train_job *job, const struct number numbers[N_NUMBERS],
-                            const shoal_checkpoint_info *info)
+/* Ranks have read the configuration before they met. A checkpoint that is there only now is of another run. */
+static shoal_status check_step(const struct train_job *job, int64_t step)
 {
     const struct train_options *options = job->options;
-    for (size_t i = 0; i < N_NUMBERS; i++) {
-        if (numbers[i].saved != numbers[i].present) {
-            return error_set(SHOAL_ERR_INVALID, "--resume: the run in %s has %s %" PRId64 ", not %" PRId64,
-                             options->checkpoint, numbers[i].option, numbers[i].saved, numbers[i].present);
-        }
-    }
-    if (info->step > options->n_steps) {
-        return error_set(SHOAL_ERR_INVALID,
-                         "--resume: the run in %s has done %" PRId64 " steps, more than --steps %" PRId64,
-                         options->checkpoint, info->step, options->n_steps);
-    }
-    return compare_samples(job, &info->progress);
+    int64_t before = options->from ? options->from->step : -1;
+    return step == before ? SHOAL_OK
+                          : error_set(SHOAL_ERR_STATE,
+                                      "--resume: the newest checkpoint in %s was of step %" PRId64
+                                      " when this run began, and is of step %" PRId64
+                                      " now: does another run save there?",
+                                      options->checkpoint, before, step);
 }
 
 shoal_status train_peek(struct train_job *job, int64_t *step_out)
 {
-    struct number numbers[N_NUMBERS];
     shoal_items *items = NULL;
     shoal_checkpoint_info info = SHOAL_CHECKPOINT_INFO_INIT;
-    list_numbers(job, numbers);
+    shoal_checkpoint_load_options how = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
+    how.allows_missing = true;
+    how.allows_unexpected = true;
+    how.allows_none = true;
     TRY(shoal_items_create(&items));
-    shoal_status status = load_numbers(job, items, numbers, &info);
+    shoal_status status = shoal_checkpoint_load(job->group, job->options->checkpoint, items, &how, &info);
     shoal_items_free(items);
     if (status != SHOAL_OK) {
         return train_peek_fail(job, status);
     }
     *step_out = info.step;
-    return info.step < 0 ? SHOAL_OK : train_job_agree(job, compare(job, numbers, &info));
+    return train_job_agree(job, check_step(job, info.step));
 }
 
 /*

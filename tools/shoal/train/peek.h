@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* --resume looks at the numbers of a checkpoint first: what does not fit is told in options of the command. */
+/* --resume: which checkpoint is loaded. */
 #ifndef TRAIN_PEEK_H
 #define TRAIN_PEEK_H
 
 #include "train/job.h"
 
-/*
- * Looks at the newest checkpoint: *step_out is its step, -1 if there is none. Fails on all ranks if it is of another
- * model, seed or number of samples in a step, or of more steps than this run has. Collective; call after
- * train_model_make.
- */
+/* Looks for the newest checkpoint: *step_out is its step, -1 if there is none. Fails on all ranks if it is not the one
+   whose configuration was read. Collective; call after train_save_prepare. */
 shoal_status train_peek(struct train_job *job, int64_t *step_out);
 
 /*

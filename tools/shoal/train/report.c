@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Lines for people and one for programs. */
 #include "train/report.h"
-#include "train/comm.h"
+#include "config/merge.h"
+#include "train/validate.h"
 
 #include "base/clock.h"
 #include "shoal_nn/nn.h"
@@ -70,10 +71,17 @@ static void print_start(const struct train_job *job)
         printf("; products: %s%s%s", slash ? slash + 1 : blas.library, blas.core[0] ? ", " : "", blas.core);
     }
     printf("\n");
+    if (job->validation) {
+        printf("validation: %s, every %" PRId64 " steps\n", train_validate_text(job),
+               job->options->val_every);
+    }
     if (job->schedule.step == job->options->n_steps) {
         printf("already at step %" PRId64 " of %s\n", job->schedule.step, job->options->checkpoint);
     } else if (job->schedule.step > 0) {
         printf("goes on after step %" PRId64 " of %s\n", job->schedule.step, job->options->checkpoint);
+    }
+    if (job->options->from && job->options->changes->split[0]) {
+        printf("%s\n", job->options->changes->split);
     }
     (void)fflush(stdout);
 }
@@ -102,17 +110,6 @@ bool train_report_is_due(const struct train_report *report, int64_t step)
         return report->is_shown;
     }
     return report->columns > 0 ? clock_now_ns() - report->last_ns >= LIVE_NS : step % apart == 0;
-}
-
-/* Returns the hidden part of gathers and reductions since the last line; less than 0 if there were none. */
-static double find_hidden(const struct train_report *report, int64_t waited_ns)
-{
-    if (report->job->n_ranks == 1 || report->job->mode == TRAIN_NONE) {
-        return -1.0;
-    }
-    int64_t all_ns = train_comm_ns(report->job->world, report->last_ns);
-    double exposed = all_ns > 0 ? (double)(waited_ns - report->last_waited_ns) / (double)all_ns : 2.0;
-    return all_ns == 0 ? -1.0 : exposed < 1.0 ? 1.0 - exposed : 0.0;
 }
 
 /* A bar of n_cells, at most BAR_CELLS. */
@@ -154,6 +151,9 @@ static void write_line(struct train_report *report, int64_t step, const struct t
                      "step %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %" PRId64 ":%02" PRId64 " left",
                      loss->step, n_steps, loss->value, step_s > 0.0 ? tokens / step_s : 0.0, left_s / 60,
                      left_s % 60);
+    if (report->has_val) {
+        n += snprintf(text + n, LINE_BYTES - (size_t)n, "  val %.4f", report->val);
+    }
     if (hidden >= 0.0) {
         n += snprintf(text + n, LINE_BYTES - (size_t)n, "  comm %.0f%% hidden", 100.0 * hidden);
     }
@@ -189,18 +189,29 @@ static void print_line(struct train_report *report, int64_t step, char *text)
 }
 
 void train_report_step(struct train_report *report, int64_t step, const struct train_loss *loss,
-                       int64_t waited_ns)
+                       double hidden)
 {
     char text[LINE_BYTES];
     int64_t now_ns = clock_now_ns();
     if (!train_report_is_due(report, step)) {
         return;
     }
-    write_line(report, step, loss, find_hidden(report, waited_ns), now_ns, text);
+    write_line(report, step, loss, hidden, now_ns, text);
     print_line(report, step, text);
     report->last_ns = clock_now_ns();
     report->last_step = step;
-    report->last_waited_ns = waited_ns;
+}
+
+void train_report_validation(struct train_report *report, struct train_result *result, int64_t step,
+                             double loss)
+{
+    bool is_best = result->val_best_step == 0 || loss < result->val_best;
+    report->val = loss;
+    report->has_val = true;
+    result->val_last = loss;
+    result->val_last_step = step;
+    result->val_best = is_best ? loss : result->val_best;
+    result->val_best_step = is_best ? step : result->val_best_step;
 }
 
 /* The end ------------------------------------------------------------------------------------------------ */
@@ -212,8 +223,11 @@ static bool mode_has_shards(enum train_mode mode)
 
 static void print_times(const struct train_result *result, int n_bound)
 {
-    printf("  %-24s %.2f ms: compute %.2f ms, exposed communication %.2f ms\n", "step (median)",
-           result->step_ms, result->compute_ms, result->exposed_ms);
+    /* Rounded first, so that what is printed adds up. */
+    double step_ms = round(result->step_ms * 100.0) / 100.0;
+    double exposed_ms = round(result->exposed_ms * 100.0) / 100.0;
+    printf("  %-24s %.2f ms = compute %.2f ms + exposed communication %.2f ms\n", "step (middle half)",
+           step_ms, step_ms - exposed_ms, exposed_ms);
     if (result->hidden >= 0.0) {
         printf("  %-24s %.0f%%\n", "communication hidden", 100.0 * result->hidden);
     }
@@ -241,6 +255,37 @@ static void print_files(const struct train_options *options)
     if (options->trace) {
         printf("  %-24s %s (shoal trace %s)\n", "trace", options->trace, options->trace);
     }
+    if (options->log && !options->has_own_log) {
+        printf("  %-24s %s (shoal report %s)\n", "log", options->log, options->log);
+    }
+    if (options->report) {
+        printf("  %-24s %s\n", "report", options->report);
+    }
+}
+
+void train_report_interrupted(const struct train_report *report, const struct train_result *result)
+{
+    const struct train_options *options = report->job->options;
+    (void)fflush(stdout);
+    if (options->checkpoint) {
+        fprintf(stderr, "shoal train: interrupted at step %" PRId64 ", saved in %s\n", result->last_step,
+                options->checkpoint);
+    } else {
+        fprintf(stderr,
+                "shoal train: interrupted at step %" PRId64 ", not saved (there is no --checkpoint)\n",
+                result->last_step);
+    }
+}
+
+void train_report_lost(const struct train_result *result)
+{
+    (void)fflush(stdout);
+    if (result->lost_step > 0) {
+        fprintf(stderr,
+                "shoal train: warning: the loss is no finite number since step %" PRId64
+                ": its parameters are of no use (a lower --lr, or --clip, may help)\n",
+                result->lost_step);
+    }
 }
 
 void train_report_end(const struct train_report *report, const struct train_result *result)
@@ -256,6 +301,10 @@ void train_report_end(const struct train_report *report, const struct train_resu
                report->job->n_ranks, report->job->n_ranks == 1 ? "" : "s", result->seconds);
     }
     printf("  %-24s %.4f at first, %.4f at last\n", "loss", result->loss_first, result->loss_last);
+    if (result->val_last_step > 0) {
+        printf("  %-24s %.4f at last, %.4f at best (after step %" PRId64 ")\n", "validation loss",
+               result->val_last, result->val_best, result->val_best_step);
+    }
     if (has_trained) {
         print_times(result, report->job->n_bound);
         print_whole(report->job, result);
@@ -282,7 +331,15 @@ void train_report_json(const struct train_job *job, const struct train_result *r
            loss_text(result->loss_first, first), loss_text(result->loss_last, last));
     printf("\"step_ms_median\": %.4f, \"compute_ms_median\": %.4f, \"exposed_comm_ms_median\": %.4f, "
            "\"tokens_per_s\": %.1f, ",
-           result->step_ms, result->compute_ms, result->exposed_ms, result->tokens_per_s);
+           result->median_step_ms, result->median_compute_ms, result->median_exposed_ms,
+           result->tokens_per_s);
+    printf("\"step_ms\": %.4f, \"compute_ms\": %.4f, \"exposed_comm_ms\": %.4f, \"hidden_comm_share\": ",
+           result->step_ms, result->compute_ms, result->exposed_ms);
+    printf(result->hidden < 0.0 ? "null, " : "%.4f, ", result->hidden);
+    if (result->val_last_step > 0) {
+        printf("\"val_loss_last\": %s, \"val_loss_best\": %s, ", loss_text(result->val_last, first),
+               loss_text(result->val_best, last));
+    }
     printf("\"peak_rss_mb\": %.2f, \"unsharded_bytes_host\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\"}\n",
            result->peak_rss_mb, result->unsharded_bytes, result->digest);
     (void)fflush(stdout);

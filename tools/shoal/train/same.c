@@ -5,15 +5,13 @@
  * ever.
  */
 #include "train/same.h"
+#include "common/meet.h"
 
 #include "base/error.h"
-#include "base/try.h"
 #include "shoal/group.h"
 
-#include <stdio.h>
-
 enum {
-    N_MARKS = TRAIN_MAX_MARKS + 1 /* options, and the data */
+    N_MARKS = TRAIN_MAX_MARKS + 2 /* options, the data, and the checkpoint */
 };
 
 static shoal_status check_mark(shoal_group *group, const struct train_mark *mark)
@@ -35,6 +33,8 @@ shoal_status train_same(struct train_job *job)
     size_t n_marks = train_options_marks(job->options, marks);
     marks[n_marks++] =
         (struct train_mark){.name = "the data", .kind = TRAIN_MARK_CODE, .integer = (int64_t)job->data->hash};
+    marks[n_marks++] = (struct train_mark){.name = "the step of the newest checkpoint",
+                                           .integer = job->options->from ? job->options->from->step : -1};
     for (size_t i = 0; i < n_marks; i++) {
         shoal_status status = check_mark(job->group, &marks[i]);
         if (status != SHOAL_OK) {
@@ -47,19 +47,14 @@ shoal_status train_same(struct train_job *job)
 
 shoal_status train_same_status(struct train_job *job, shoal_status status)
 {
-    char text[ERROR_TEXT_BYTES];
-    int64_t speaker = status == SHOAL_OK ? job->n_ranks : job->rank;
     if (job->n_ranks == 1) {
         return train_job_agree(job, status);
     }
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    TRY(shoal_group_all_reduce(job->group, &speaker, &speaker, 1, SHOAL_I64, SHOAL_MIN));
-    if (speaker == job->n_ranks) {
-        return SHOAL_OK;
+    int speaker;
+    status = tool_meet(job->group, status, &speaker);
+    if (speaker >= 0) {
+        job->is_agreed = true;
+        job->speaker = speaker;
     }
-    status = status == SHOAL_OK ? error_set(SHOAL_ERR_STATE, "rank %d cannot go on", (int)speaker)
-                                : error_set(status, "%s", text);
-    job->is_agreed = true;
-    job->speaker = (int)speaker;
     return status;
 }

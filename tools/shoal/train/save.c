@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A checkpoint has the parameters, the state of the optimizer, the step, and what must stay the same for the run to
- * continue as if it had never stopped (train/peek.c): the seed and the sizes of the model. The data, the learning rate,
- * the number of steps and similar settings may change; a change is reported.
+ * A checkpoint has the parameters, the state of the optimizer, the step, the first and the last loss, and the
+ * configuration of the run (config/config.h).
  */
 #include "train/save.h"
+#include "config/merge.h"
+#include "train/lock.h"
 #include "train/peek.h"
 #include "train/same.h"
 
@@ -35,25 +36,13 @@ static void cut_last(char *path)
     (void)snprintf(path + length, 2, "%s", length == 0 ? "." : "");
 }
 
-/* Only making a folder shows whether one can be made: it is, and is removed again. */
-static shoal_status try_folder(const char *directory, const char *missing)
-{
-    if (mkdir(missing, 0777) == 0) {
-        (void)rmdir(missing);
-        return SHOAL_OK;
-    }
-    return error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s cannot be created: %s: %s", directory, missing,
-                     error_errno_text(errno));
-}
-
 /*
  * Checks before the first step that checkpoints can be saved, instead of failing after the last one. A directory that
- * does not exist yet will be created in its nearest existing parent; the first rank tries that.
+ * does not exist yet will be created in its nearest existing parent.
  */
-static shoal_status check_folder(const char *directory, bool is_first)
+static shoal_status check_folder(const char *directory)
 {
     char path[PATH_MAX];
-    char missing[PATH_MAX] = "";
     struct stat about;
     if (snprintf(path, sizeof path, "%s", directory) >= (int)sizeof path) {
         return error_set(SHOAL_ERR_INVALID, "--checkpoint: a path of %zu bytes is too long",
@@ -70,10 +59,9 @@ static shoal_status check_folder(const char *directory, bool is_first)
                        : error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s cannot be created in %s: %s",
                                    directory, path, reason);
         }
-        memcpy(missing, path, sizeof missing);
         cut_last(path);
     }
-    return is_first && missing[0] ? try_folder(directory, missing) : SHOAL_OK;
+    return SHOAL_OK;
 }
 
 /*
@@ -95,99 +83,46 @@ static shoal_status check_fresh(const struct train_options *options)
                            options->checkpoint, (long long)newest);
 }
 
-static shoal_status check_place(const struct train_options *options, bool is_first)
+/* The first rank makes the directory, and keeps other runs out of it from here on. */
+static shoal_status take_place(struct train_job *job)
 {
-    TRY(check_folder(options->checkpoint, is_first));
-    return check_fresh(options);
+    TRY(check_folder(job->options->checkpoint));
+    if (job->rank == 0) {
+        TRY(train_lock_take(job->options->checkpoint, &job->lock));
+    }
+    return check_fresh(job->options);
 }
 
 shoal_status train_save_check(struct train_job *job)
 {
-    return job->options->checkpoint ? train_same_status(job, check_place(job->options, job->rank == 0))
-                                    : SHOAL_OK;
+    return job->options->checkpoint ? train_same_status(job, take_place(job)) : SHOAL_OK;
 }
 
-/* What may be another after a --resume. */
-struct setting {
-    const char *name; /* of the option, and of the item behind "--" */
-    int64_t *whole;   /* one of both */
-    double *real;
-};
-
-enum {
-    N_SETTINGS = 6
-};
-
-static void list_settings(struct train_saved *saved, struct setting settings[N_SETTINGS])
+/* Sizes are those of the model, which --load may have given. */
+static shoal_status write_config(struct train_job *job)
 {
-    const struct setting all[N_SETTINGS] = {
-        {"--steps", &saved->n_steps, NULL},   {"--lr", NULL, &saved->lr},
-        {"--warmup", &saved->n_warmup, NULL}, {"--clip", NULL, &saved->clip},
-        {"--dropout", NULL, &saved->dropout}, {"--dtype", &saved->dtype, NULL},
-    };
-    memcpy(settings, all, sizeof all);
-}
-
-static struct train_saved find_present(const struct train_job *job)
-{
-    const struct train_options *options = job->options;
-    return (struct train_saved){.seed = options->seed,
-                                .n_layers = job->gpt.n_layers,
-                                .width = job->gpt.width,
-                                .n_heads = job->gpt.n_heads,
-                                .context = job->gpt.context,
-                                .vocabulary = job->gpt.vocabulary,
-                                .data_hash = (int64_t)(job->data->hash >> 1),
-                                .lr = options->lr,
-                                .clip = options->clip,
-                                .dropout = options->dropout,
-                                .n_steps = options->n_steps,
-                                .n_warmup = options->n_warmup,
-                                .dtype = options->dtype};
-}
-
-static shoal_status add_settings(struct train_job *job)
-{
-    struct setting settings[N_SETTINGS];
-    char name[32];
-    const struct {
-        const char *name;
-        int64_t *value;
-    } same[] = {{"train.seed", &job->saved.seed},       {"train.layers", &job->saved.n_layers},
-                {"train.width", &job->saved.width},     {"train.heads", &job->saved.n_heads},
-                {"train.context", &job->saved.context}, {"train.vocabulary", &job->saved.vocabulary},
-                {"train.data", &job->saved.data_hash}};
-    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
-        TRY(shoal_items_add_integer(job->items, same[i].name, same[i].value));
-    }
-    list_settings(&job->saved, settings);
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        (void)snprintf(name, sizeof name, "train.%s", settings[i].name + 2);
-        TRY(settings[i].real ? shoal_items_add_real(job->items, name, settings[i].real)
-                             : shoal_items_add_integer(job->items, name, settings[i].whole));
-    }
-    return SHOAL_OK;
-}
-
-/* Says what is another one from here on, and takes it for the next checkpoint. */
-static void change_settings(struct train_job *job)
-{
-    struct train_saved present = find_present(job);
-    struct setting before[N_SETTINGS];
-    struct setting now[N_SETTINGS];
-    list_settings(&job->saved, before);
-    list_settings(&present, now);
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        double old_value = before[i].real ? *before[i].real : (double)*before[i].whole;
-        double value = now[i].real ? *now[i].real : (double)*now[i].whole;
-        if (old_value != value && job->rank == 0) {
-            fprintf(stderr, "shoal train: the run in %s had another %s so far\n", job->options->checkpoint,
-                    now[i].name);
-        }
-    }
-    present.loss_first = job->saved.loss_first;
-    present.loss_last = job->saved.loss_last;
-    job->saved = present;
+    struct train_config config = {.n_layers = job->gpt.n_layers,
+                                  .width = job->gpt.width,
+                                  .n_heads = job->gpt.n_heads,
+                                  .context = job->gpt.context,
+                                  .vocabulary = job->gpt.vocabulary,
+                                  .eps = job->gpt.eps,
+                                  .n_ranks = job->n_ranks,
+                                  .has_started_ranks = job->options->is_started,
+                                  .n_replicas = job->n_replicas,
+                                  .n_parts = job->n_parts,
+                                  .n_micro = job->n_micro,
+                                  .n_rows = train_job_samples(job),
+                                  .options = *job->options};
+    (void)snprintf(config.run, sizeof config.run, "%s", job->run);
+    config.options.mode = (int64_t)job->mode;
+    config.options.n_layers = job->gpt.n_layers;
+    config.options.width = job->gpt.width;
+    config.options.n_heads = job->gpt.n_heads;
+    config.options.vocabulary = job->options->tokens ? job->data->vocabulary : 0;
+    config.options.val_every = job->options->has_own_every ? 0 : job->options->val_every;
+    train_config_take_data(job->options, job->data, &config);
+    return train_config_write(&config, job->saved.config);
 }
 
 shoal_status train_save_prepare(struct train_job *job)
@@ -195,12 +130,12 @@ shoal_status train_save_prepare(struct train_job *job)
     if (!job->options->checkpoint) {
         return SHOAL_OK;
     }
-    job->saved = find_present(job);
+    TRY(write_config(job));
     TRY(shoal_items_create(&job->items));
     TRY(shoal_items_add_module(job->items, "", job->module));
     TRY(shoal_nn_optimizer_add_items(job->optimizer, job->items));
     TRY(shoal_nn_schedule_add_items(&job->schedule, job->items, "schedule."));
-    TRY(add_settings(job));
+    TRY(shoal_items_add_string(job->items, TRAIN_CONFIG_ITEM, job->saved.config, TRAIN_CONFIG_BYTES));
     TRY(shoal_items_add_real(job->items, "train.loss_first", &job->saved.loss_first));
     return shoal_items_add_real(job->items, "train.loss_last", &job->saved.loss_last);
 }
@@ -213,10 +148,20 @@ static shoal_checkpoint_progress find_progress(const struct train_job *job)
                                        .sample = job->schedule.step * train_job_samples(job)};
 }
 
-static void compare_data(const struct train_job *job)
+/* Says what is another one from here on. */
+static void tell_changes(const struct train_job *job)
 {
-    if (job->saved.data_hash != (int64_t)(job->data->hash >> 1) && job->rank == 0) {
-        fprintf(stderr, "shoal train: the run in %s began with other data\n", job->options->checkpoint);
+    char text[ERROR_TEXT_BYTES];
+    const struct train_options *options = job->options;
+    if (job->rank != 0) {
+        return;
+    }
+    if (options->changes->options[0]) {
+        fprintf(stderr, "shoal train: the run in %s goes on with %s\n", options->checkpoint,
+                options->changes->options);
+    }
+    if (!train_merge_has_same_data(options->from, options, job->data, text, sizeof text)) {
+        fprintf(stderr, "shoal train: the run in %s %s\n", options->checkpoint, text);
     }
 }
 
@@ -242,9 +187,9 @@ shoal_status train_resume(struct train_job *job)
     if (status != SHOAL_OK) {
         return train_peek_fail(job, status);
     }
-    compare_data(job);
-    change_settings(job);
-    return SHOAL_OK;
+    tell_changes(job);
+    /* The next checkpoint has the options of this run, not those that were loaded. */
+    return write_config(job);
 }
 
 shoal_status train_save(struct train_job *job)
@@ -254,7 +199,6 @@ shoal_status train_save(struct train_job *job)
     how.replaces = true;
     how.keep = N_KEPT;
     how.progress = find_progress(job);
-    job->saved.data_hash = (int64_t)(job->data->hash >> 1);
     TRY(train_save_finish(job));
     shoal_status status =
         shoal_checkpoint_save_start(job->group, job->options->checkpoint, job->items, &how, &job->saving);

@@ -5,7 +5,8 @@
 
 #include "train/job.h"
 
-/* Collective: whether checkpoints can be saved there, and none of another run would be mixed with those of this one. */
+/* Collective: whether checkpoints can be saved there, and none of another run would be mixed with those of this one. Other
+   runs cannot save there until the job is freed. */
 shoal_status train_save_check(struct train_job *job);
 /* Lists what a checkpoint has; nothing without --checkpoint. After train_model_make. */
 shoal_status train_save_prepare(struct train_job *job);

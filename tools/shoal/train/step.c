@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One step: batches, forward and backward of the parts that this process has, clipping, the optimizer. */
 #include "train/step.h"
+#include "train/graph.h"
 
 #include "base/error.h"
 #include "base/try.h"
@@ -86,9 +87,11 @@ static shoal_status run_eagerly(struct train_job *job, double *sum)
 
 static shoal_status run_compiled(struct train_job *job, double *sum)
 {
-    shoal_status status = SHOAL_OK;
+    bool is_written = job->options->graph && !shoal_compiled_graph(job->compiled); /* the first run */
+    TRY(is_written ? train_graph_write_before(job, compute_sets) : SHOAL_OK);
     TRY(shoal_compiled_run(job->compiled, job->inputs, job->n_sets * job->n_inputs, job->losses,
                            job->n_sets));
+    shoal_status status = is_written ? train_graph_write_after(job) : SHOAL_OK;
     for (size_t i = 0; i < job->n_sets; i++) {
         if (status == SHOAL_OK) {
             status = read_loss(job->losses[i], sum);
@@ -160,22 +163,22 @@ static shoal_status walk_gradients(void *owner, bool is_written, clip_visitor vi
     return SHOAL_OK;
 }
 
-/* The norm is the same number in every mode. */
+/* The norm is the same number in every mode. Without clipping it is not computed: that would cost a reduction. */
 static shoal_status clip(struct train_job *job)
 {
     const struct clip_norm norm = {.max_norm = job->options->clip, .power = 2.0};
-    double found = 0.0;
+    job->norm = -1.0;
     if (norm.max_norm == 0.0) {
         return SHOAL_OK;
     }
     if (train_job_is_local(job)) {
         const struct clip_source source = {walk_gradients, job};
-        return clip_by_norm(&source, NULL, &norm, &found);
+        return clip_by_norm(&source, NULL, &norm, &job->norm);
     }
     if (job->fsdp) {
-        return shoal_fsdp_clip_grad_norm(job->fsdp, norm.max_norm, norm.power, false, NULL);
+        return shoal_fsdp_clip_grad_norm(job->fsdp, norm.max_norm, norm.power, false, &job->norm);
     }
-    return shoal_ddp_clip_grad_norm(job->module, norm.max_norm, norm.power, false, NULL);
+    return shoal_ddp_clip_grad_norm(job->module, norm.max_norm, norm.power, false, &job->norm);
 }
 
 shoal_status train_step(struct train_job *job, double *loss_out)

@@ -1,37 +1,64 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal train`: trains a GPT on one rank or several. This file is its course; train/job.h names the others. */
+#include "report/report.h"
 #include "run/job.h"
 #include "common/commands.h"
+#include "common/place.h"
 #include "common/tool.h"
 #include "train/bind.h"
+#include "train/interrupt.h"
 #include "train/load.h"
+#include "train/log.h"
 #include "train/loop.h"
+#include "train/outputs.h"
+#include "config/merge.h"
 #include "train/ranks.h"
 #include "train/same.h"
 #include "train/sample.h"
 #include "train/save.h"
+#include "train/validate.h"
 #include "train/verify.h"
 #include "train/whole.h"
 
 #include "base/error.h"
 #include "base/try.h"
-#include "bootstrap/meet/environment.h"
 #include "shoal/group.h"
 #include "shoal/trace.h"
 #include "shoal_nn/nn.h"
 
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum {
+    SIGNAL_EXIT =
+        128 /* and the number: the exit status of a run that a signal has ended, as shells have it */
+};
+
+/* What a process does by itself, before it meets other ranks. */
+struct start {
+    struct train_options options;
+    struct train_config config; /* of --resume */
+    struct train_changes changes;
+    struct model_description loaded; /* of --load */
+    struct train_data data;
+    shoal_status status;
+    char text[ERROR_TEXT_BYTES]; /* of a failure */
+};
+
 /* One rank's run. */
 struct course {
+    const struct start *start;
     struct train_job job;
     struct train_report report;
     struct train_result result;
+    struct train_log *log;                /* on rank 0, if one is wanted */
     shoal_module *whole;                  /* on rank 0, if a sample is wanted */
     char trace_failure[ERROR_TEXT_BYTES]; /* on all ranks: why the trace was not written; "" if it was */
+    char log_failure[ERROR_TEXT_BYTES];   /* of a run that a signal has ended: the same of its log and page */
 };
 
 static int say_failure(int rank, int n_ranks)
@@ -46,16 +73,21 @@ static int say_failure(int rank, int n_ranks)
 
 /* On ranks --------------------------------------------------------------------------------------------- */
 
+/* A rank that could not begin tells the others. */
+static shoal_status meet(struct train_job *job, const struct start *start)
+{
+    shoal_status status = start->status;
+    return train_same_status(job, status == SHOAL_OK ? SHOAL_OK : error_set(status, "%s", start->text));
+}
+
 static shoal_status prepare(struct train_job *job)
 {
     TRY(train_same(job));
     TRY(train_bind(job));
-    if (job->options->load) {
-        TRY(train_same_status(job, train_load_shape(job)));
-    }
     TRY(train_job_agree(job, train_data_check(job->data, job->options->context, train_job_samples(job))));
     TRY(train_same_status(job, train_sample_check(job)));
     TRY(train_save_check(job));
+    TRY(train_validate_prepare(job));
     TRY(train_model_make(job));
     TRY(train_save_prepare(job));
     return train_resume(job);
@@ -99,11 +131,20 @@ static shoal_status stop_trace(struct course *course)
 static shoal_status train(struct course *course)
 {
     struct train_job *job = &course->job;
+    TRY(meet(job, course->start));
     TRY(prepare(job));
     TRY(start_trace(job));
+    TRY(train_log_open(job, &course->log));
     train_report_begin(&course->report, job);
-    TRY(train_loop(job, &course->report, &course->result));
+    TRY(train_loop(job, &course->report, course->log, &course->result));
+    if (course->result.signal != 0 && job->rank == 0) {
+        train_report_interrupted(&course->report, &course->result);
+        train_report_lost(&course->result);
+    }
     TRY(stop_trace(course));
+    if (course->result.signal != 0) {
+        return SHOAL_OK; /* whoever has interrupted it does not wait for anything else */
+    }
     return train_whole(job, &course->result.digest, job->options->n_sample > 0 ? &course->whole : NULL);
 }
 
@@ -117,12 +158,35 @@ static void remove_if_empty(const char *path)
     }
 }
 
-static shoal_status finish(struct course *course, bool *is_same)
+/* The end of the log, and the page about it. A log that has no room does not take the result with it. */
+static shoal_status finish_log(struct course *course)
+{
+    const struct train_options *options = course->job.options;
+    train_log_end(course->log, &course->result);
+    if (train_log_failure(course->log)[0] != '\0') {
+        return error_set(SHOAL_ERR_SYSTEM, "%s", train_log_failure(course->log));
+    }
+    if (!options->report) {
+        return SHOAL_OK;
+    }
+    const struct report_sources sources = {.command = "shoal train",
+                                           .log = options->log,
+                                           .trace = course->trace_failure[0] ? NULL : options->trace};
+    if (!report_write(&sources, options->report)) {
+        return error_set(SHOAL_ERR_SYSTEM, "--report: %s was not written", options->report);
+    }
+    if (options->has_own_log) {
+        (void)unlink(options->log);
+    }
+    return SHOAL_OK;
+}
+
+/* Prints what came of a run that has done all its steps. */
+static shoal_status show_result(struct course *course, bool *is_same)
 {
     const struct train_job *job = &course->job;
     struct train_result *result = &course->result;
     bool is_whole = job->options->n_verify == job->options->n_steps;
-    *is_same = true;
     if (course->whole && course->report.is_shown) {
         printf("\nwhat it writes:\n");
         TRY(train_sample(job, course->whole));
@@ -134,12 +198,35 @@ static shoal_status finish(struct course *course, bool *is_same)
     if (job->options->has_json) {
         train_report_json(job, result);
     }
+    return SHOAL_OK;
+}
+
+static shoal_status finish(struct course *course, bool *is_same)
+{
+    const struct train_job *job = &course->job;
+    *is_same = true;
+    if (course->result.signal == 0) {
+        TRY(show_result(course, is_same));
+        train_report_lost(&course->result);
+        TRY(finish_log(course));
+    } else if (course->log_failure[0]) {
+        return error_set(SHOAL_ERR_SYSTEM, "%s", course->log_failure);
+    }
     if (course->trace_failure[0]) {
         (void)fflush(stdout);
         remove_if_empty(job->options->trace);
         return error_set(SHOAL_ERR_SYSTEM, "%s", course->trace_failure);
     }
     return SHOAL_OK;
+}
+
+/* After a signal rank 0 writes these while the others wait for it in closing the world: a launcher ends all ranks once
+   one has ended with a status that is not 0. */
+static void finish_log_of_signal(struct course *course)
+{
+    if (course->result.signal != 0 && course->job.rank == 0 && finish_log(course) != SHOAL_OK) {
+        (void)snprintf(course->log_failure, sizeof course->log_failure, "%s", shoal_error_text());
+    }
 }
 
 /* The numbers of a job whose model is gone. */
@@ -164,33 +251,43 @@ static void drop_model(struct train_job *job)
  * A rank that fails alone ends at once, without closing the world: the others notice. Where all ranks fail with the
  * same reason, they close the world, so that no rank ends before rank 0 has printed the reason.
  */
-static int run_in_world(const struct train_options *options, const struct train_data *data,
-                        shoal_world *world)
+static int run_in_world(const struct start *start, shoal_world *world)
 {
-    struct course course = {0};
-    train_job_init(&course.job, options, data, world);
+    struct course course = {.start = start};
+    train_job_init(&course.job, &start->options, &start->data, world);
     int rank = course.job.rank;
     int n_ranks = course.job.n_ranks;
     shoal_status status = train(&course);
     bool is_agreed = course.job.is_agreed;
-    bool has_reason = rank == course.job.speaker || !is_agreed;
+    /* A launcher ends all ranks when one of them has failed, and names that one. Ranks that have agreed to end were asked
+       by the user, who must hear why there is no checkpoint. */
+    bool is_told = status == SHOAL_ERR_PEER && !is_agreed && train_interrupt_noted() == SIGTERM &&
+                   course.result.signal == 0;
+    bool has_reason = (rank == course.job.speaker || !is_agreed) && !is_told;
     if (status != SHOAL_OK && has_reason) {
         (void)say_failure(rank, is_agreed && rank == 0 ? 1 : n_ranks);
     }
     if (status != SHOAL_OK && !is_agreed) {
-        return TOOL_FAILED;
+        train_log_free(course.log);
+        return is_told ? SIGNAL_EXIT + SIGTERM : TOOL_FAILED;
+    }
+    if (status == SHOAL_OK) {
+        finish_log_of_signal(&course);
     }
     drop_model(&course.job);
     shoal_status closed = shoal_world_close(world);
     if (status != SHOAL_OK) {
+        train_log_free(course.log);
         return TOOL_FAILED;
     }
     bool is_same = true;
     status = closed != SHOAL_OK || rank > 0 ? closed : finish(&course, &is_same);
     shoal_module_unref(course.whole);
-    return status != SHOAL_OK ? say_failure(rank, course.trace_failure[0] ? 1 : n_ranks)
-           : is_same          ? TOOL_DONE
-                              : TOOL_FAILED;
+    train_log_free(course.log);
+    if (status != SHOAL_OK) {
+        return say_failure(rank, course.trace_failure[0] ? 1 : n_ranks);
+    }
+    return course.result.signal != 0 ? SIGNAL_EXIT + course.result.signal : is_same ? TOOL_DONE : TOOL_FAILED;
 }
 
 /*
@@ -218,70 +315,145 @@ static shoal_status open_world(const struct train_options *options, shoal_world 
     return shoal_world_open(NULL, world_out);
 }
 
-static int run_rank(struct train_options *options, const struct train_data *data,
-                    const struct environment *environment)
+static int run_rank(struct start *start, const struct tool_place *place)
 {
     shoal_world *world = NULL;
+    struct train_options *options = &start->options;
     keep_freed_memory();
-    if (options->live_columns == 0 && environment->n_ranks == 1) {
+    if (options->live_columns == 0 && place->n_ranks == 1) {
         options->live_columns = train_ranks_columns();
     }
-    if (open_world(options, &world) != SHOAL_OK) {
-        return say_failure(environment->rank, environment->n_ranks);
+    /* A trace heeds signals that nobody else does, and where ranks tell each other nothing a signal ends each. */
+    if (options->trace || getenv("SHOAL_TRACE") || options->mode == TRAIN_NONE) {
+        train_interrupt_end(/*has_ended=*/true);
     }
-    return run_in_world(options, data, world);
+    if (open_world(options, &world) != SHOAL_OK) {
+        return say_failure(place->rank, place->n_ranks);
+    }
+    return run_in_world(start, world);
 }
 
 /* What ranks would find, too: here it is found once, and none is started. */
 static shoal_status check_rows(const struct train_options *options, const struct train_data *data)
 {
-    const struct train_parts *parts = &options->accumulate;
+    const struct tool_parts *parts = &options->accumulate;
     return train_data_check(data, options->context,
                             options->n_ranks * parts->n_outer * parts->n_inner * options->batch);
 }
 
-/* What a rank, or the launcher, does with data that is open. */
-static int run(struct train_options *options, const struct train_data *data,
-               const struct environment *environment, int argc, char **argv)
+/* Keeps a failure for the other ranks, which have to be told. */
+static void keep_failure(struct start *start, shoal_status status)
 {
-    bool is_launcher = environment->n_ranks == 1 && options->n_ranks > 1;
-    if (options->trace && train_data_is_file(data, options->trace)) {
-        fprintf(stderr, "shoal train: --trace %s would write over the data\n", options->trace);
-        return TOOL_USAGE;
+    start->status = status;
+    if (status != SHOAL_OK) {
+        (void)snprintf(start->text, sizeof start->text, "%s", shoal_error_text());
+    }
+}
+
+/* What a rank, or the launcher, does with data that is open. */
+static int run(struct start *start, const struct tool_place *place, int argc, char **argv)
+{
+    const struct train_options *options = &start->options;
+    bool is_launcher = !place->is_launched && options->n_ranks > 1;
+    char text[ERROR_TEXT_BYTES];
+    if (start->status == SHOAL_OK && !train_outputs_are_apart(options, text, sizeof text)) {
+        if (place->n_ranks == 1) {
+            fprintf(stderr, "shoal train: %s\n", text);
+            return TOOL_USAGE;
+        }
+        keep_failure(start, error_set(SHOAL_ERR_INVALID, "%s", text));
     }
     if (!is_launcher) {
-        return run_rank(options, data, environment);
+        return run_rank(start, place);
     }
     bool writes_trace = options->trace != NULL;
-    return check_rows(options, data) == SHOAL_OK
+    return check_rows(options, &start->data) == SHOAL_OK
                ? train_ranks_start((int)options->n_ranks, writes_trace, argc, argv)
                : say_failure(0, 1);
 }
 
 /* The command ------------------------------------------------------------------------------------------ */
 
+/* --resume: the options become those of the newest checkpoint, except where others were given. */
+static shoal_status take_checkpoint(struct start *start, int n_ranks)
+{
+    bool is_found = false;
+    struct train_options *options = &start->options;
+    if (!options->checkpoint) {
+        return SHOAL_OK;
+    }
+    shoal_status status = train_config_check(options->checkpoint);
+    if (status != SHOAL_OK || !options->resumes) {
+        return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "--checkpoint");
+    }
+    status = train_config_read(options->checkpoint, &start->config, &is_found);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "--resume");
+    }
+    options->changes = &start->changes;
+    return is_found ? train_merge(&start->config, n_ranks, options, &start->changes) : SHOAL_OK;
+}
+
+/* A run that goes on needs no weights to begin with. */
+static shoal_status take_models(struct start *start, int n_ranks)
+{
+    TRY(take_checkpoint(start, n_ranks));
+    return start->options.load ? train_load_settle(&start->options, &start->loaded) : SHOAL_OK;
+}
+
+static shoal_status open_data(struct start *start)
+{
+    const struct train_config *from = start->options.from;
+    shoal_status status = train_data_open(&start->options, &start->data);
+    bool is_remembered = from && !train_options_given(&start->options, "--data") &&
+                         !train_options_given(&start->options, "--tokens") && from->data_path[0];
+    return status == SHOAL_ERR_SYSTEM && is_remembered
+               ? error_prefix(status, "the data of the run in %s (--data FILE names another place)",
+                              start->options.checkpoint)
+               : status;
+}
+
+/* Returns false if the options are wrong together, after a message. */
+static bool settle(struct start *start, const struct tool_place *place)
+{
+    struct train_options *options = &start->options;
+    keep_failure(start, take_models(start, place->is_launched ? place->n_ranks : 0));
+    if (start->status != SHOAL_OK) {
+        return true;
+    }
+    bool is_launcher = !place->is_launched && options->n_ranks > 1;
+    if (!train_options_check(options) ||
+        !train_options_settle(options, is_launcher ? (int)options->n_ranks : place->n_ranks)) {
+        return false;
+    }
+    keep_failure(start, open_data(start));
+    return true;
+}
+
 int command_train(int argc, char **argv)
 {
-    struct train_options options;
-    struct train_data data;
-    struct environment environment;
+    static struct start start;
+    struct tool_place place;
     int exit_status;
+    start = (struct start){.data = {.fd = -1}};
     run_fill_standard_files();
-    if (!train_options_read(argc, argv, &options, &exit_status)) {
+    (void)setenv("SHOAL_EXPLAIN_FAULTS", "1", /*overwrite=*/0);
+    if (!train_options_read(argc, argv, &start.options, &exit_status)) {
         return exit_status;
     }
-    if (environment_read(&environment) != SHOAL_OK) {
-        return say_failure(0, 1);
+    if (!tool_place_read(&place)) {
+        return TOOL_FAILED;
     }
-    int n_ranks =
-        environment.n_ranks == 1 && options.n_ranks > 1 ? (int)options.n_ranks : environment.n_ranks;
-    if (!train_options_settle(&options, n_ranks)) {
+    train_interrupt_prepare(&place);
+    if (!tool_place_may_start(&place, train_options_given(&start.options, "--ranks") ? "--ranks" : NULL) ||
+        !tool_place_has_transport(&place, start.options.transport) || !settle(&start, &place)) {
         return TOOL_USAGE;
     }
-    if (train_data_open(&options, &data) != SHOAL_OK) {
-        return say_failure(environment.rank, environment.n_ranks);
+    if (start.status != SHOAL_OK && place.n_ranks == 1) {
+        (void)error_set(start.status, "%s", start.text);
+        return say_failure(0, 1);
     }
-    exit_status = run(&options, &data, &environment, argc, argv);
-    train_data_close(&data);
+    exit_status = run(&start, &place, argc, argv);
+    train_data_close(&start.data);
     return exit_status;
 }
