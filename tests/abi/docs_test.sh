@@ -51,7 +51,7 @@ sub options_of { return map { $_ => 1 } map { slurp($_) =~ s{/\*.*?\*/}{}gsr =~ 
 my %target = map { $_ => 1 } map { split } slurp("Makefile") =~ /^([a-z][a-z -]*):/mg;
 my %bench = map { $_ => 1 } "all", slurp('tools/shoal/bench/benches.def') =~ /^BENCH\((\w+)/mg;
 my %options;
-my %beside = (bench => 'bench/measure/*.c', help => 'tools/shoal/help.c'); # sources in other folders
+my %beside = (bench => 'bench/measure/*.c', help => 'tools/shoal/help.c', train => 'tools/shoal/config/*.c'); # sources in other folders
 for my $command (slurp('tools/shoal/common/commands.def') =~ /^COMMAND\((\w+)/mg) {
     $options{$command} = {'--help' => 1, options_of(glob("tools/shoal/$command/*.c"),
                                                         map { glob } grep { defined } $beside{$command})};
@@ -62,7 +62,7 @@ for my $script (grep { /^(?:scripts|bench|\.ci)\/.*\.(?:sh|py|pl)$/ } keys %exis
     $any_option{$_} = 1 for slurp($script) =~ s/^\s*#.*//mgr =~ /(--[a-z][a-z-]*)/g;
 }
 # Of other programs, as our pages use them.
-my $foreign = qr/\b(?:cmake|ctest|mpirun|mpiexec|srun|sbatch|torchrun|docker|ip|git|perf|pkg-config|valgrind)\b/;
+my $foreign = qr/\b(?:cmake|ctest|mpirun|mpiexec|srun|sbatch|SBATCH|scontrol|torchrun|docker|ip|git|perf|pkg-config|valgrind)\b/;
 
 # What a line of code, or a piece in quotes, gets wrong about commands. A command counts up to the next one.
 sub look_at_command

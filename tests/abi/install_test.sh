@@ -72,6 +72,22 @@ int main(void)
 EOF
 cp network.c network.cc
 
+cat >names.c <<'EOF'
+#include <shoal/scope.h>
+#include <shoal/ops.h>
+#include <shoal_compat/torch.h>
+int main(void)
+{
+    int64_t shape[2] = {2, 3};
+    if (shoal_scope_begin() != SHOAL_OK) {
+        return 1;
+    }
+    shoal_tensor *flat = shoal_flatten(shoal_zeros(shape, 2, SHOAL_F32), 0, -1);
+    int is_right = flat && shoal_tensor_n_dims(flat) == 1 && shoal_tensor_shape(flat)[0] == 6;
+    return shoal_scope_end() == SHOAL_OK && is_right ? 0 : 1;
+}
+EOF
+
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 read -ra flags <<<"$(pkg-config --cflags --libs shoal)"
 read -ra static_flags <<<"$(pkg-config --static --libs-only-l --libs-only-other shoal)"
@@ -112,6 +128,10 @@ add_executable(user_static ../program.c)
 target_link_libraries(user_static PRIVATE shoal::static)
 add_executable(network_shared ../network.c)
 target_link_libraries(network_shared PRIVATE shoal::nn)
+add_executable(network_by_library ../network.c)
+target_link_libraries(network_by_library PRIVATE shoal::shoal_nn)
+add_executable(names_by_library ../names.c)
+target_link_libraries(names_by_library PRIVATE shoal::shoal_compat)
 add_executable(network_static ../network.c)
 target_link_libraries(network_static PRIVATE shoal::nn_static)
 EOF
@@ -136,26 +156,13 @@ cc -std=c99 "${strict[@]}" -I"$prefix/include" network.c -o network_static -Lsta
 SHOAL_NN_BLAS=none ./network_static
 package/build/network_shared
 package/build/network_static
+package/build/network_by_library
 
 echo "shoal_compat: pkg-config"
-cat >names.c <<'EOF'
-#include <shoal/scope.h>
-#include <shoal/ops.h>
-#include <shoal_compat/torch.h>
-int main(void)
-{
-    int64_t shape[2] = {2, 3};
-    if (shoal_scope_begin() != SHOAL_OK) {
-        return 1;
-    }
-    shoal_tensor *flat = shoal_flatten(shoal_zeros(shape, 2, SHOAL_F32), 0, -1);
-    int is_right = flat && shoal_tensor_n_dims(flat) == 1 && shoal_tensor_shape(flat)[0] == 6;
-    return shoal_scope_end() == SHOAL_OK && is_right ? 0 : 1;
-}
-EOF
 read -ra compat_flags <<<"$(pkg-config --cflags --libs shoal_compat)"
 cc -std=c99 "${strict[@]}" names.c -o names_c99 "${compat_flags[@]}"
 run_shared ./names_c99
+package/build/names_by_library
 
 echo "the tool finds transports that are installed in lib, also when it is found in PATH"
 for tool in "$prefix/bin/shoal" "bin/../bin/shoal" shoal; do
@@ -165,6 +172,10 @@ done
 
 for page in shoal shoal-bench shoal-info shoal-opt shoal-run; do
     [[ -s $prefix/share/man/man1/$page.1 ]]
+done
+
+for file in bash-completion/completions/shoal zsh/site-functions/_shoal fish/vendor_completions.d/shoal.fish; do
+    grep train "$prefix/share/$file" >/dev/null || { echo "no completion in $file" && exit 1; }
 done
 
 cmp "$SHOAL_TEST_SOURCE_DIR/include/shoal-api.json" "$prefix/share/shoal/shoal-api.json"

@@ -16,7 +16,7 @@ spdx='/* SPDX-License-Identifier: MIT */'
 
 plant_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{include/shoal,include/shoal_nn,src/base,src/op,nn,examples,tests/unit,tests/conformance,tests/parallel/fsdp}
+    mkdir -p "$tree"/{include/shoal,include/shoal_nn,src/base,src/op,debian,nn,examples,tests/unit,tests/conformance,tests/parallel/fsdp}
     printf '%s\n' "$spdx" 'SHOAL_API int' 'shoal_one(void);' '/* SHOAL_API int shoal_gone(void); */' \
         >"$tree/include/shoal/one.h"
     printf '%s\n' "$spdx" '#define SHOAL_VERSION_MAJOR 0' '#define SHOAL_VERSION_MINOR 1' \
@@ -40,6 +40,11 @@ plant_tree() {
     printf '%s\n' '## Fully sharded data parallelism' '| case | test |' '|---|---|' '| one | `bits/of_one`, `of_2` |' \
         '| two | later: needs a GPU; without: `bits/*`, `of_*` |' >"$tree/tests/conformance/README.md"
     printf '%s\n' '# Changes' '' '## 0.1.0 (unreleased)' '' '## 0.0.9' >"$tree/CHANGELOG.md"
+    printf '%s\n' 'shoal (0.1.0) unstable; urgency=medium' '' 'shoal (0.0.9) unstable; urgency=medium' >"$tree/debian/changelog"
+    printf '%s\n' 'libshoal.so.0.1 libshoal0.1 #MINVER#' '* Build-Depends-Package: libshoal-dev' ' SHOAL_0.1@SHOAL_0.1 0.1.0' \
+        ' shoal_one@SHOAL_0.1 0.1.0' >"$tree/debian/libshoal0.1.symbols"
+    printf '%s\n' 'libshoal_nn.so.0.1 libshoal-nn0.1 #MINVER#' '* Build-Depends-Package: libshoal-dev' \
+        ' SHOAL_NN_0.1@SHOAL_NN_0.1 0.1.0' ' shoal_nn_one@SHOAL_NN_0.1 0.1.0' >"$tree/debian/libshoal-nn0.1.symbols"
 }
 
 # accept CHECK...: the tree as it is passes.
@@ -312,6 +317,8 @@ refuse 'shoal_zero: in src/shoal.map, but not in' src/shoal.map '    shoal_zero;
 refuse 'twice' src/shoal.map '    shoal_one;' "${symbols[@]}"
 refuse 'shoal_nn_two: in the public headers, but not in nn/shoal_nn.map' include/shoal_nn/nn.h \
     'SHOAL_API int shoal_nn_two(void);' "${symbols[@]}"
+refuse 'debian/libshoal0.1.symbols does not fit src/shoal.map' debian/libshoal0.1.symbols ' shoal_old@SHOAL_0.1 0.1.0' \
+    "${symbols[@]}"
 many=$(printf 'static inline int shoal_f%d(void) { return 0; }\n' {1..600})
 refuse 'public functions, more than the' include/shoal/many.h "$many" "${symbols[@]}"
 plant_tree
@@ -376,13 +383,25 @@ refuse 'D1: there is no test b in tests/unit/graph/a' $rows "$compiler| D1 | \`a
 refuse 'D1: there is no tests/ir/a.graph' $rows "$compiler| D1 | \`a.graph\` |" "${conformance[@]}"
 refuse '"no time" is no reason to wait' $rows "$compiler| D1 | not ours: no time |" "${conformance[@]}"
 
-plant_tree
+plant_versions() {
+    plant_tree
+    mkdir "$tree/src/transport"
+    echo '#define TRANSPORT_INTERFACE 1 /* libshoal.so.0.1 */' >"$tree/src/transport/transport.h"
+}
+plant_versions
 version=("$scripts/check_version.sh")
 accept "${version[@]}"
-sed -i 's/## 0.1.0/## 0.2.0/' "$tree/CHANGELOG.md"
-if "${version[@]}" "$tree" 2>/dev/null; then
-    echo "did not see that CHANGELOG.md and version.h differ"
-    failed=true
-fi
+# differs FILE SCRIPT WORDS: with this sed script over FILE the versions differ, and the message contains WORDS.
+differs() {
+    plant_versions
+    sed -i "$2" "$tree/$1"
+    if "${version[@]}" "$tree" 2>"$scratch/out" || ! grep -F "$3" "$scratch/out" >/dev/null; then
+        echo "did not see that $1 and version.h differ"
+        failed=true
+    fi
+}
+differs CHANGELOG.md 's/## 0.1.0/## 0.2.0/' "CHANGELOG.md starts with '0.2.0'"
+differs debian/changelog 's/0.1.0/0.1.1/' "debian/changelog starts with '0.1.1'"
+differs src/transport/transport.h 's/so.0.1/so.0.0/' 'not that of libshoal.so.0.1: modules of two versions'
 
 ! $failed

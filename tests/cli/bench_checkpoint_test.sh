@@ -42,7 +42,7 @@ mkdir "$scratch/named"
 explains_columns --bytes 64K --iterations 2 --directory "$scratch/named"
 [[ -d $scratch/named && -z $(ls -A "$scratch/named") ]] || complain "left $(ls -A "$scratch/named")"
 
-names_what_it_refuses "--ranks" "--ranks 0" "--bytes 15K" "--bytes" "--format what" "--directory" "--iterations 0" "--threads" "what"
+names_what_it_refuses "--ranks" "--ranks 0" "--bytes 15K" "--bytes" "--format what" "--directory" "--iterations 0" "--threads"
 bench --help || complain "no help"
 grep -q -- --directory "$scratch/out" || complain "the help does not tell"
 status=0

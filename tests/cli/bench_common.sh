@@ -50,12 +50,14 @@ refuses() {
     done
 }
 
-# names_what_it_refuses ARGUMENTS...: the same, and it names the first word.
+# names_what_it_refuses ARGUMENTS...: the same, and one line names the command, and the option or the value.
 names_what_it_refuses() {
     local arguments
     for arguments in "$@"; do
         refuses "$arguments"
-        grep -qF "bad argument: ${arguments%% *}" "$scratch/err" || complain "${bench_name[*]} $arguments: is not named"
+        grep -qF -e "${arguments%% *}" -e "'${arguments##* }'" "$scratch/err" || complain "${bench_name[*]} $arguments: is not named"
+        [[ $(wc -l <"$scratch/err") -eq 1 && $(<"$scratch/err") == "shoal bench ${bench_name[*]}: "* ]] ||
+            complain "${bench_name[*]} $arguments: not one line of this command"
     done
 }
 

@@ -45,7 +45,7 @@ done
 for one in overlap functional; do
     bench_name=("$one")
     names_what_it_refuses "--ranks" "--ranks 0" "--bytes" "--bytes 0" "--bytes -1" "--bytes 1Q" "--bytes 2T" "--dtype f31" \
-        "--sizes 1K" "--rotate 1M" "--iterations 0" "--symmetric" "what"
+        "--sizes 1K" "--rotate 1M" "--iterations 0" "--symmetric"
 done
 bench_name=()
 bench functional --help || complain "no help"

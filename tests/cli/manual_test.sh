@@ -37,7 +37,7 @@ mapfile -t benches < <("$SHOAL_TEST_TOOL" bench --help | sed -nE 's/^  ([a-z_]+)
 [[ ${#variables[@]} -gt 5 && ${#commands[@]} -gt 3 && ${#benches[@]} -gt 5 ]]
 mentions shoal "${variables[@]}" "${commands[@]}"
 mentions shoal-bench "${benches[@]}"
-for command in "bench all_gather" "bench overlap" "bench fsdp" "bench compiled" "bench checkpoint" "bench kernels" "bench nn" "bench passes" info opt run trace train; do
+for command in "bench all_gather" "bench overlap" "bench fsdp" "bench compiled" "bench checkpoint" "bench kernels" "bench nn" "bench passes" export generate info opt report run tokens trace train; do
     # shellcheck disable=SC2086 # two words on purpose
     mapfile -t options < <(options_of $command)
     [[ ${#options[@]} -gt 2 ]]

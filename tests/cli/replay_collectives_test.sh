@@ -10,7 +10,10 @@ write() {
     perl "$fixtures/write_safetensors.pl" >"$scratch/$1"
 }
 
-expect 0 '372 checked, 0 wrong, worst 0.' "$SHOAL_TEST_SOURCE_DIR/tests/golden/collectives.safetensors"
+expect 0 '372 checked, 0 wrong, worst 0.' "$golden/collectives.safetensors"
+expect 0 '134 checked, 0 wrong, worst 0.' "$golden/more_coll.safetensors"
+says '23 were refused by PyTorch and have nothing to compare'
+says '1 gradients that PyTorch hands on unchanged were compared with the adjoint'
 
 # Looking for leaks takes seconds per run on some machines: once is enough.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
@@ -111,7 +114,7 @@ good() {
 {
     good w2.all_reduce.sum.i32
     good w2.all_shuffle.i32
-    good w2.all_reduce.avg.i32
+    good w2.all_reduce.premul_sum.i32
     good w2.all_reduce.SUM.i32
     good w2.all_reduce.i32
     good w2.all_reduce.sum.dim0.i32
@@ -140,18 +143,18 @@ good() {
 } | write names
 expect 1 '30 checked, 29 wrong, worst 0 of its bound' "$scratch/names"
 says "w2.all_shuffle.i32: unknown name: there is no op 'all_shuffle'"
-says "w2.all_reduce.avg.i32: unknown name: all_reduce does not know 'avg'"
+says "w2.all_reduce.premul_sum.i32: unknown name: all_reduce does not know 'premul_sum'"
 says "w2.all_reduce.sum.i33: unknown name: 'i33' is not a dtype"
 says 'w2.all_reduce.sum.i64: rank0.in0 is i32, the name says i64'
 says 'w2.all_reduce.i32: unknown name: all_reduce has 1 words of variant, not 0'
 says "w2.broadcast.src2.i32: unknown name: broadcast does not know 'src2'"
-says 'all_reduce.max.i32: unknown name: not of the form wN.OP[.VARIANT].DTYPE'
+says 'all_reduce.max.i32: unknown name: not of the form wN.[grad.]OP[.VARIANT].DTYPE'
 says 'w1.all_reduce.max.i32: rank1.in0 should not be there'
 says 'w3.all_reduce.max.i32: rank2.in0 is missing, or another is there that should not be'
-says 'w2.all_reduce.band.i32: rank0.out0 is missing, or another is there that should not be'
-says 'w2.all_reduce.bor.i32: rank 0 has 0 inputs'
-says 'w2.all_reduce.product.i32: rank 0 has 2 inputs'
-says 'something: unknown name: does not end in .rankR.inI or .rankR.outI'
+says 'w2.all_reduce.band.i32: rank 0 has 0 outputs, not 1'
+says 'w2.all_reduce.bor.i32: rank 0 has no inputs'
+says 'w2.all_reduce.product.i32: rank 0 has 2 inputs, not 1'
+says 'something: unknown name: does not end in .rankR.inI, .outI, .goutI or .ginI'
 
 # Calls that fail, or would leave their group failed, do not spoil those behind them.
 {
@@ -172,6 +175,122 @@ says 'w2.all_to_all_single.uneven.i32: rank0.in0 is [1], which does not fit rank
 if ! grep -q '^w2\.all_gather_tensor\.dim7\.i32: rank [01]: .*gather_dim' "$scratch/out"; then
     complain "the failed call is not explained:"
 fi
+
+# Averages: half of a last place of the sum and one of the result; complex numbers as pairs; layouts; rows that are none.
+write more <<'END'
+w2.all_reduce.avg.f32.rank0.in0 F32 [1] 1
+w2.all_reduce.avg.f32.rank0.out0 F32 [1] 1.000000238418579
+w2.all_reduce.avg.f32.rank1.in0 F32 [1] 1
+w2.all_reduce.avg.f32.rank1.out0 F32 [1] 1
+w2.all_reduce.sum.c64.rank0.in0 F32 [1,2] 1,2
+w2.all_reduce.sum.c64.rank0.out0 F32 [1,2] 4,6
+w2.all_reduce.sum.c64.rank1.in0 F32 [1,2] 3,4
+w2.all_reduce.sum.c64.rank1.out0 F32 [1,2] 4,6
+w2.all_reduce.sum.transposed.i32.rank0.in0 I32 [2,3] 1,2,3,4,5,6
+w2.all_reduce.sum.transposed.i32.rank0.out0 I32 [2,3] 2,4,6,8,10,12
+w2.all_reduce.sum.transposed.i32.rank1.in0 I32 [2,3] 1,2,3,4,5,6
+w2.all_reduce.sum.transposed.i32.rank1.out0 I32 [2,3] 2,4,6,8,10,12
+w2.all_to_all_single.zeros.i32.rank0.in0 I32 [2] 1,2
+w2.all_to_all_single.zeros.i32.rank0.out0 I32 [1] 3
+w2.all_to_all_single.zeros.i32.rank1.in0 I32 [1] 3
+w2.all_to_all_single.zeros.i32.rank1.out0 I32 [2] 1,2
+w2.permute_tensor.shift1.rows.i32.rank0.in0 I32 [1,2] 1,2
+w2.permute_tensor.shift1.rows.i32.rank0.out0 I32 [1,2] 3,4
+w2.permute_tensor.shift1.rows.i32.rank1.in0 I32 [1,2] 3,4
+w2.permute_tensor.shift1.rows.i32.rank1.out0 I32 [1,2] 1,2
+w2.c10d_all_reduce.premul_sum.f32.rank0.in0 F32 [1] 1
+w2.c10d_all_reduce.premul_sum.f32.rank0.out0 F32 [1] 2
+w2.c10d_all_reduce.premul_sum.f32.rank1.in0 F32 [1] 3
+w2.c10d_all_reduce.premul_sum.f32.rank1.out0 F32 [1] 2
+__metadata__ torch 2.11
+__metadata__ errors {"w2.all_reduce.max.c64": "not supported", "w2.grad.chain.f32": "no"}
+END
+expect 0 '6 checked, 0 wrong, worst 1 of its bound' "$scratch/more"
+says '2 were refused by PyTorch and have nothing to compare'
+
+# Gradients: of gathers a block of the sum, of exchanges moved, of reductions for each rank's tensor.
+gradients() {
+    cat <<'END'
+w2.grad.all_gather_tensor.dim0.f32.rank0.in0 F32 [1] 1
+w2.grad.all_gather_tensor.dim0.f32.rank0.out0 F32 [2] 1,2
+w2.grad.all_gather_tensor.dim0.f32.rank0.gout0 F32 [2] 10,20
+w2.grad.all_gather_tensor.dim0.f32.rank0.gin0 F32 [1] 40
+w2.grad.all_gather_tensor.dim0.f32.rank1.in0 F32 [1] 2
+w2.grad.all_gather_tensor.dim0.f32.rank1.out0 F32 [2] 1,2
+w2.grad.all_gather_tensor.dim0.f32.rank1.gout0 F32 [2] 30,40
+w2.grad.all_gather_tensor.dim0.f32.rank1.gin0 F32 [1] 60
+w2.grad.nn_all_gather.f32.rank0.in0 F32 [1] 1
+w2.grad.nn_all_gather.f32.rank0.out0 F32 [1] 1
+w2.grad.nn_all_gather.f32.rank0.out1 F32 [1] 2
+w2.grad.nn_all_gather.f32.rank0.gout0 F32 [1] 10
+w2.grad.nn_all_gather.f32.rank0.gout1 F32 [1] 20
+w2.grad.nn_all_gather.f32.rank0.gin0 F32 [1] 40
+w2.grad.nn_all_gather.f32.rank1.in0 F32 [1] 2
+w2.grad.nn_all_gather.f32.rank1.out0 F32 [1] 1
+w2.grad.nn_all_gather.f32.rank1.out1 F32 [1] 2
+w2.grad.nn_all_gather.f32.rank1.gout0 F32 [1] 30
+w2.grad.nn_all_gather.f32.rank1.gout1 F32 [1] 40
+w2.grad.nn_all_gather.f32.rank1.gin0 F32 [1] 60
+w2.grad.reduce_scatter_tensor.avg.dim0.f32.rank0.in0 F32 [2] 1,2
+w2.grad.reduce_scatter_tensor.avg.dim0.f32.rank0.out0 F32 [1] 2
+w2.grad.reduce_scatter_tensor.avg.dim0.f32.rank0.gout0 F32 [1] 10
+w2.grad.reduce_scatter_tensor.avg.dim0.f32.rank0.gin0 F32 [2] 5,10
+w2.grad.reduce_scatter_tensor.avg.dim0.f32.rank1.in0 F32 [2] 3,4
+w2.grad.reduce_scatter_tensor.avg.dim0.f32.rank1.out0 F32 [1] 3
+w2.grad.reduce_scatter_tensor.avg.dim0.f32.rank1.gout0 F32 [1] 20
+w2.grad.reduce_scatter_tensor.avg.dim0.f32.rank1.gin0 F32 [2] 5,10
+w2.grad.broadcast.src0.f32.rank0.in0 F32 [1] 1
+w2.grad.broadcast.src0.f32.rank0.out0 F32 [1] 1
+w2.grad.broadcast.src0.f32.rank0.gout0 F32 [1] 10
+w2.grad.broadcast.src0.f32.rank0.gin0 F32 [1] 30
+w2.grad.broadcast.src0.f32.rank1.in0 F32 [1] 2
+w2.grad.broadcast.src0.f32.rank1.out0 F32 [1] 1
+w2.grad.broadcast.src0.f32.rank1.gout0 F32 [1] 20
+w2.grad.broadcast.src0.f32.rank1.gin0 F32 [1] 0
+END
+}
+gradients | write gradients
+expect 0 '4 checked, 0 wrong, worst 0 of its bound' "$scratch/gradients"
+gradients | perl -pe 's/\d+$/5/ if /rank1\.gin0/' | write gradients
+expect 1 '4 checked, 4 wrong' "$scratch/gradients"
+says 'w2.grad.all_gather_tensor.dim0.f32: rank1.gin0, element 0: got 60, expected 5, 7.69e+06 of its bound'
+says 'w2.grad.broadcast.src0.f32: rank1.gin0, element 0: got the bits 0x00000000, expected 0x40a00000, inf of its bound'
+
+# What a name says and its tensors do not have; gradients in part; refusals that are none.
+{
+    good w2.all_reduce.sum.empty.i32
+    good w2.all_reduce.sum.zero_d.i32
+    good w2.all_reduce.sum.transposed.i32
+    good w2.all_reduce.sum.empty.empty.i32
+    good w2.permute_tensor.shift2.i32
+    good w2.shard_dim_alltoall.gather0.i32
+    good w2.all_gather_inplace.i32
+    good w2.reduce_scatter_tensor_coalesced.sum.dims012.i32
+    good w2.grad.all_reduce_.sum.i32
+    good w2.grad.all_reduce.sum.i32 && echo 'w2.grad.all_reduce.sum.i32.rank0.gin0 I32 [1] 1'
+    good w2.all_reduce.max.i32 && echo 'w2.all_reduce.max.i32.rank0.gout0 I32 [1] 1'
+    good w2.all_reduce.sum.c64
+    echo '__metadata__ errors {"w2.all_reduce.max.i32": "no", "w2.all_mix.i32": "no", "w2.broadcast.src0.i32": 3}'
+    echo '__metadata__ Torch 2.11'
+} | write names
+expect 1 '16 checked, 16 wrong' "$scratch/names"
+says 'w2.all_reduce.sum.empty.i32: rank0.in0 is [1], which is not empty'
+says 'w2.all_reduce.sum.zero_d.i32: rank0.in0 is [1], which is not without dimensions'
+says 'w2.all_reduce.sum.transposed.i32: rank0.in0 is [1], which is not of two dimensions'
+says "w2.permute_tensor.shift2.i32: unknown name: permute_tensor does not know 'shift2'"
+says 'w2.shard_dim_alltoall.gather0.i32: unknown name: shard_dim_alltoall has 2 words of variant, not 1'
+says 'w2.all_gather_inplace.i32: rank 0 has 1 outputs, not 2'
+says 'w2.reduce_scatter_tensor_coalesced.sum.dims012.i32: rank 0 has 1 inputs, and the name has 3 dimensions'
+says 'w2.grad.all_reduce_.sum.i32: unknown name: all_reduce_ has no gradient that could be compared'
+says 'w2.grad.all_reduce.sum.i32: rank 0 has 1 gradients of inputs and 0 of outputs'
+says 'w2.all_reduce.sum.c64: rank0.in0 is i32, the name says c64'
+says 'w2.all_reduce.max.i32: errors: it was refused, and has tensors'
+says "w2.all_mix.i32: unknown name: there is no op 'all_mix'"
+says 'w2.broadcast.src0.i32: errors: the message is not a string'
+says 'Torch: unknown key of the metadata'
+echo '__metadata__ errors [1]' | write errors
+expect 1 '1 checked, 1 wrong' "$scratch/errors"
+says 'errors: is no JSON object'
 
 # No file, no reader.
 expect 2 ''

@@ -226,4 +226,30 @@ says_part 'is not a list of cases'
 echo '[]' >"$scratch/empty"
 expect 0 '0 checked, 0 wrong' "$scratch/empty"
 
+# The second recording: lists of passes, calls in place, and cases for which PyTorch raised an error.
+more=$SHOAL_TEST_SOURCE_DIR/tests/golden/more_graphs.json
+expect 0 '38 checked, 0 wrong' "$more"
+says '6 for which PyTorch raised an error had to be valid graphs'
+says '1 in which PyTorch joined several dtypes had to be valid graphs'
+expect 1 '38 checked, ' --disable fuse_ddp_with_coalesced_op "$more"
+# object JSON STATUS WORDS: a file that is an object
+object() {
+    echo "$1" >"$scratch/object"
+    expect "$2" '' "$scratch/object"
+    says_part "$3"
+}
+graph='[{"name":"x","op":"placeholder","target":"x","args":[],"kwargs":{},"meta":[[2],"float32"]},{"name":"output",'
+graph+='"op":"output","target":"output","args":[[{"node":"x"}]],"kwargs":{},"meta":null}]'
+one='"kind":"k","passes":["schedule_comm_wait"],"bucket_size_mb":1'
+object "{\"ddp_fusion\":{\"before\":{\"k\":$graph},\"cases\":[{$one,\"after\":$graph,\"error\":null}]}}" 0 '1 checked, 0 wrong'
+object "{\"ddp_fusion\":{\"before\":{\"k\":$graph},\"cases\":[{$one,\"after\":null,\"error\":\"no\"}]}}" 0 '1 checked, 0 wrong'
+object "{\"ddp_fusion\":{\"before\":{\"k\":$graph},\"cases\":[{$one,\"after\":$graph,\"error\":\"no\"}]}}" 2 \
+    '"error" is not a text, or "after" is there too'
+object "{\"ddp_fusion\":{\"before\":{\"k\":$graph},\"cases\":[{$one,\"after\":$graph,\"colour\":1}]}}" 2 '"colour" is unknown'
+object "{\"ddp_fusion\":{\"before\":{\"j\":$graph},\"cases\":[{$one,\"after\":$graph}]}}" 2 \
+    'has a kind that "before" does not have'
+object "{\"ddp_fusion\":{\"before\":{\"k\":$graph},\"cases\":[{$one,\"before\":$graph}]}}" 2 'has a graph of its own'
+object '{"ddp_fusion":{"cases":[]}}' 2 '"ddp_fusion" is not an object of "before" and "cases" alone'
+object '{"ddp_fusion":{"before":{},"cases":[]},"colour":1}' 2 'has an unknown member beside'
+
 ! $failed

@@ -209,7 +209,7 @@ test_wrong_lines() {
     over_ssh 2 --lauch ssh true
     grep -q "shoal run: '--lauch' is not an option" "$scratch/err" || complain "an unknown option"
     expect 2 --hosts "$scratch/hosts" --launcher rsh true
-    says err "shoal run: --launcher: 'rsh' is neither ssh nor mpirun"
+    says err "shoal run: 'rsh' is not a launcher; did you mean 'ssh'?"
     expect 2 -n 2 -x HOME true
     says err "shoal run: -x is for several hosts, and there is no --hosts FILE"
     expect 2 --hosts
@@ -239,6 +239,29 @@ test_ends() {
     wait "$launcher" || status=$?
     [[ $status -eq 143 ]] || complain "SIGTERM: exit status $status"
     await all_gone "$scratch"/term.*
+    # Ranks that save are waited for, on their hosts and here.
+    "$SHOAL_TEST_TOOL" run --hosts "$scratch/hosts" --launcher ssh --grace 0 perl "${BASH_SOURCE[0]%/*}/holder.pl" "$scratch/hold" 3 \
+        >"$scratch/out" 2>"$scratch/err" &
+    launcher=$!
+    await have_lines "$scratch"/hold.{0,1}
+    kill -s TERM "$launcher"
+    status=0
+    wait "$launcher" || status=$?
+    [[ $status -eq 143 ]] || complain "SIGTERM, ranks that save: exit status $status"
+    says out "[0] saved"
+    says out "[1] saved"
+    ! grep -q 'does the host answer' "$scratch/err" || complain "a host that waits is taken for a silent one"
+    # A signal that is passed on, and by which ranks end: they have not failed.
+    # shellcheck disable=SC2016
+    "$SHOAL_TEST_TOOL" run --hosts "$scratch/hosts" --launcher ssh --grace 1000 sh -c 'trap "exit 138" USR1
+        echo $$ >"$0.$SHOAL_RANK"; while :; do sleep 0.01; done' "$scratch/usr1" >"$scratch/out" 2>"$scratch/err" &
+    launcher=$!
+    await have_lines "$scratch"/usr1.{0,1}
+    kill -s USR1 "$launcher"
+    status=0
+    wait "$launcher" || status=$?
+    [[ $status -eq 138 ]] || complain "SIGUSR1: exit status $status"
+    ! grep -q 'shoal run:' "$scratch/err" || complain "SIGUSR1: ranks have failed"
     # A launcher or an agent that is killed takes its ranks along.
     start killed 0.2
     kill -s KILL "$launcher"

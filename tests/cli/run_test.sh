@@ -193,7 +193,7 @@ test_not_started() {
     expect 126 -n 1 "$scratch"
     for bad in 0 -1 1025 two '' 99999999999999999999; do
         expect 2 -n "$bad" true
-        says err "shoal run: -n: '$bad' is not a number of ranks from 1 to 1024"
+        says err "shoal run: -n: '$bad' is not a whole number from 1 to 1024"
     done
     expect 2 true
     says err "shoal run: -n N is missing"
@@ -238,12 +238,17 @@ test_input() {
     [[ $(<"$scratch/status") -eq 141 ]] || complain "yes, without a reader: $(<"$scratch/status")"
 }
 
+# heeding COMMAND...: a shell lets what it starts in the background ignore SIGINT and SIGQUIT, which would stay so.
+heeding() {
+    exec perl -e '$SIG{INT} = $SIG{QUIT} = "DEFAULT"; exec @ARGV' "$@"
+}
+
 # start NAME ARGS...: `shoal run ARGS` in the background, number in $launcher; waits until two ranks and what they
 # started have written their numbers to $scratch/NAME.*
 start() {
     name=$1
     shift
-    "$SHOAL_TEST_TOOL" run -n 2 "$@" >"$scratch/out" 2>"$scratch/err" &
+    heeding "$SHOAL_TEST_TOOL" run -n 2 "$@" >"$scratch/out" 2>"$scratch/err" &
     launcher=$!
     await have_lines "$scratch/$name.0.shell" "$scratch/$name.1.shell" "$scratch/$name.0.child" "$scratch/$name.1.child"
 }
@@ -285,6 +290,43 @@ test_signals() {
     await all_gone "$scratch"/patient.*
 }
 
+# Ranks that save are waited for, however short the grace is; a second Ctrl-C waits for nobody.
+test_holds() {
+    local number status
+    for number in INT TERM USR1; do
+        heeding "$SHOAL_TEST_TOOL" run -n 2 --grace 0 perl "${BASH_SOURCE[0]%/*}/holder.pl" "$scratch/hold$number" 0.3 >"$scratch/out" 2>"$scratch/err" &
+        launcher=$!
+        await have_lines "$scratch/hold$number.0" "$scratch/hold$number.1"
+        kill -s "$number" "$launcher"
+        status=0
+        wait "$launcher" || status=$?
+        [[ $status -eq $((128 + $(kill -l "$number"))) ]] || complain "SIG$number, ranks that save: exit status $status"
+        says out "[0] saved"
+        says out "[1] saved"
+        # After SIGUSR1 ranks end by themselves, and nobody has failed.
+        ! grep -q 'exit code\|killed' "$scratch/err" || complain "SIG$number, ranks that save: some have failed"
+    done
+    for number in INT TERM USR1; do
+        heeding "$SHOAL_TEST_TOOL" run -n 2 --grace 0 perl "${BASH_SOURCE[0]%/*}/holder.pl" "$scratch/forever$number" 1000 >"$scratch/out" 2>"$scratch/err" &
+        launcher=$!
+        await have_lines "$scratch/forever$number.0" "$scratch/forever$number.1"
+        kill -s "$number" "$launcher"
+        [[ $number == USR1 ]] ||
+            await grep -qx 'shoal run: waits until ranks have saved; a second signal ends them at once' "$scratch/err"
+        # So soon after the first one it would be the same.
+        # shellcheck disable=SC2317 # await calls it
+        tell_twice() {
+            kill -s "$number" "$launcher" 2>/dev/null || true
+            is_gone "$launcher"
+        }
+        await tell_twice || kill -s KILL "$launcher"
+        status=0
+        wait "$launcher" || status=$?
+        [[ $status -eq $((128 + $(kill -l "$number"))) ]] || complain "SIG$number twice, ranks that save: exit status $status"
+        await all_gone "$scratch/forever$number".*
+    done
+}
+
 # On a terminal: what is typed reaches rank 0 although the terminal belongs to the launcher, and Ctrl-C is a key.
 # shellcheck disable=SC2016
 test_terminal() {
@@ -322,7 +364,7 @@ test_left_behind() {
     says out "[0] late"
 }
 
-for test in test_output test_much_output test_exit_codes test_not_started test_input test_signals \
+for test in test_output test_much_output test_exit_codes test_not_started test_input test_signals test_holds \
     test_terminal test_killed_launcher test_left_behind; do
     begin=$SECONDS
     "$test"

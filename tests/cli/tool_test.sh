@@ -42,10 +42,13 @@ asan_options=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=$asan_options:detect_leaks=0
 
 expect 0 help
-for command in bench help info opt run; do
+for command in bench export generate help info opt report run tokens trace train; do
     says out "  $command "
 done
 expect 0 --help
+says out "--completion bash|zsh|fish"
+expect 2 --completions
+says err "did you mean '--completion'?"
 expect 2
 expect 2 bench fdsp
 says err "shoal bench: 'fdsp' is not a benchmark; did you mean 'fsdp'?"
@@ -55,7 +58,7 @@ expect 2 --verison
 says err "did you mean '--version'?"
 expect 0 -h
 expect 2 xyzzy
-says err "'xyzzy' is not a command; there are: bench help info opt run"
+says err "'xyzzy' is not a command; there are: bench export generate help info opt report run "
 if grep -q 'did you mean' "$scratch/err"; then
     echo "a suggestion for 'xyzzy':"
     cat "$scratch/err"
@@ -87,16 +90,16 @@ says out "launcher "
 # Modules: what they are, and why one cannot be used. Copies of a file are as many modules; 16 transports are the limit.
 modules=$(dirname "$SHOAL_TEST_TOOL")/../tests/modules
 mkdir "$scratch/modules"
-cp "$modules"/libshoal_transport_test_{post,interface}.so "$scratch/modules"
-cp "$modules/libshoal_transport_test_post.so" "$scratch/modules/libshoal_transport_shm.so"
-cp "$modules/libshoal_transport_test_post.so" "$scratch/modules/libshoal_transport_not-a-name.so"
-echo "no library" >"$scratch/modules/libshoal_transport_text.so"
+cp "$modules"/libshoal_transport_test_{post,interface}-1.so "$scratch/modules"
+cp "$modules/libshoal_transport_test_post-1.so" "$scratch/modules/libshoal_transport_shm-1.so"
+cp "$modules/libshoal_transport_test_post-1.so" "$scratch/modules/libshoal_transport_not-a-name-1.so"
+echo "no library" >"$scratch/modules/libshoal_transport_text-1.so"
 SHOAL_MODULE_PATH="$scratch/modules" expect 0 info
 grep -qE '^(module|  +) +test_post +barriers by control messages' "$scratch/out" || {
     echo "info does not list module test_post"
     failed=true
 }
-says out "interface 1, $scratch/modules/libshoal_transport_test_post.so"
+says out "interface 1, $scratch/modules/libshoal_transport_test_post-1.so"
 grep -qE '^ +test_interface +cannot be used: .*its table has interface 2 ' "$scratch/out" || {
     echo "info does not say why test_interface cannot be used"
     failed=true
@@ -120,12 +123,12 @@ SHOAL_MODULE_PATH="$scratch/modules" expect 0 info --json
 [[ $(wc -l <"$scratch/out") -eq 1 ]] || { echo "info --json has not one line" && failed=true; }
 says out "\"version\": \"$version\""
 says out "\"interface\": 1, \"module\": null}"
-says out "\"interface\": 1, \"module\": \"$scratch/modules/libshoal_transport_test_post.so\"}"
+says out "\"interface\": 1, \"module\": \"$scratch/modules/libshoal_transport_test_post-1.so\"}"
 says out "{\"name\": \"test_interface\", \"error\": \""
 says out "{\"name\": \"SHOAL_MODULE_PATH\", \"value\": \"$scratch/modules\", \"source\": \"environment\""
 perl -MJSON::PP -e 'local $/; decode_json(<STDIN>)' <"$scratch/out" || { echo "info --json is no JSON" && failed=true; }
-SHOAL_RANK=1 SHOAL_RANKS=3 SHOAL_KEY=x expect 0 info
-says out "launcher  SHOAL: rank 1 of 3"
+SHOAL_RANK=0 SHOAL_RANKS=3 SHOAL_KEY=x expect 0 info
+says out "launcher  SHOAL: rank 0 of 3"
 SHOAL_RANK=1 SHOAL_RANKS="" SHOAL_KEY=x expect 0 info
 says out "but SHOAL_RANKS is not"
 SHOAL_TIMEOUT=7.5 expect 0 info
@@ -196,9 +199,9 @@ expect 2 info --explain
 expect 2 info --explain sum --ranks 2 --bytes 1K
 says err "'sum' is not a collective; there are: barrier broadcast all_reduce"
 expect 2 info --explain all_reduce --ranks 0 --bytes 1K
-says err "--ranks: '0' is not a number from 1 to "
+says err "--ranks: '0' is not a whole number from 1 to "
 expect 2 info --explain all_reduce --bytes
-says err "--bytes: '' is not a size"
+says err "--bytes needs a value"
 expect 2 info --explain all_reduce --ranks 2
 says err "--bytes is missing"
 expect 2 info --explain all_reduce --bytes 1K

@@ -57,9 +57,10 @@ cat >"$scratch/steps.json" <<'TRACE'
 ]}
 TRACE
 "$tool" trace --steps "$scratch/steps.json" >"$scratch/table"
-grep -F "2 ranks, 1 step, medians" "$scratch/table" >/dev/null
+grep -E ": 2 ranks, 1 step$" "$scratch/table" >/dev/null
 grep -E "^  mean +4.000 +3.500 +0.500 +1.000 +67 %$" "$scratch/table" >/dev/null
-grep -F "so that compute and exposed need not add up to step" "$scratch/table" >/dev/null
+grep -F "Compute and exposed add up to step" "$scratch/table" >/dev/null
+grep -E "^ +5 +0 +4.000 +3.000 +1.000 +2.000 +3$" "$scratch/table" >/dev/null
 if grep -F "no step is marked" "$scratch/table"; then fail "steps are marked"; fi
 grep -F "3 older events were dropped" "$scratch/table" >/dev/null
 grep -E "^ +0 +4.000 +3.000 +1.000 +2.000 +67 %$" "$scratch/table" >/dev/null
@@ -71,6 +72,28 @@ grep -E "^ +6 +0 +1.000 " "$scratch/table" >/dev/null
 "$tool" trace "$scratch/steps.json" --svg="$scratch/s.svg" >/dev/null
 grep -F "all_gather a&amp;b" "$scratch/s.svg" >/dev/null
 grep -F "mul &lt;1&gt;?" "$scratch/s.svg" >/dev/null
+
+# A step that says where it ends: what comes before the next one is no part of it, and the last one counts.
+cat >"$scratch/ends.json" <<'TRACE'
+{"traceEvents":[
+{"ph":"i","cat":"step_end","name":"step end","pid":0,"tid":1,"ts":500,"args":{}},
+{"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":1000,"args":{"step":0}},
+{"ph":"X","cat":"wait","name":"all_gather u","pid":0,"tid":1,"ts":1500,"dur":250,"args":{"op":"all_gather","unit":"u"}},
+{"ph":"X","cat":"collective","name":"all_gather u","pid":0,"tid":1000001,"ts":1500,"dur":250,"args":{"op":"all_gather","unit":"u","bytes":1024}},
+{"ph":"i","cat":"step_end","name":"step end","pid":0,"tid":1,"ts":2000,"args":{}},
+{"ph":"X","cat":"wait","name":"all_gather u","pid":0,"tid":1,"ts":3000,"dur":5000,"args":{"op":"all_gather","unit":"u"}},
+{"ph":"X","cat":"collective","name":"all_gather u","pid":0,"tid":1000001,"ts":3000,"dur":5000,"args":{"op":"all_gather","unit":"u","bytes":9999}},
+{"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":9000,"args":{"step":1}},
+{"ph":"X","cat":"wait","name":"all_gather u","pid":0,"tid":1,"ts":9500,"dur":250,"args":{"op":"all_gather","unit":"u"}},
+{"ph":"X","cat":"collective","name":"all_gather u","pid":0,"tid":1000001,"ts":9500,"dur":250,"args":{"op":"all_gather","unit":"u","bytes":1024}},
+{"ph":"i","cat":"step_end","name":"step end","pid":0,"tid":1,"ts":10000,"args":{}},
+{"ph":"X","cat":"op","name":"mul","pid":0,"tid":1,"ts":10000,"dur":90000,"args":{}}
+]}
+TRACE
+"$tool" trace "$scratch/ends.json" >"$scratch/table"
+grep -E ': 1 rank, 2 steps$' "$scratch/table" >/dev/null || fail "not two steps: $(cat "$scratch/table")"
+grep -E '^  mean +1\.000 +0\.750 +0\.250 ' "$scratch/table" >/dev/null || fail "other times: $(cat "$scratch/table")"
+grep -E '^u +0\.250 +0\.000 +0\.000 +0\.250 +1\.0$' "$scratch/table" >/dev/null || fail "another unit: $(cat "$scratch/table")"
 
 # A posted collective is hollow while no thread is busy with it, and full at its end. 4000 us are 1100 pixels.
 cat >"$scratch/posted.json" <<'TRACE'
@@ -103,13 +126,17 @@ TRACE
 )
 
 expect 2 "usage: shoal trace" "$tool" trace
-expect 2 "'x' is not a number" "$tool" trace --step x "$scratch/steps.json"
+{ echo '{"otherData":{"program":"shoal","version":9},"traceEvents":' && cat "$scratch/steps.json" && echo '}'; } >"$scratch/new.json"
+expect 1 "new.json has another version of the format than 1, which this program knows" "$tool" trace "$scratch/new.json"
+expect 2 "'x' is not a whole number" "$tool" trace --step x "$scratch/steps.json"
 expect 2 "--svg needs a value" "$tool" trace "$scratch/steps.json" --svg
 expect 2 "--step" "$tool" trace --stp 3 "$scratch/steps.json"
 expect 2 "one file" "$tool" trace a b
 expect 1 "no/such/file: No such file" "$tool" trace no/such/file
 expect 1 "there is no step 9; they go from 5 to 6" "$tool" trace "$scratch/steps.json" --step 9
-expect 1 "no/such/place.svg: No such file" "$tool" trace "$scratch/steps.json" --svg no/such/place.svg
+expect 1 "no/such/place.svg: open its directory: No such file" "$tool" trace "$scratch/steps.json" --svg no/such/place.svg
+mkfifo "$scratch/pipe"
+expect 1 "$scratch/pipe: is a device, pipe or socket" timeout 60 "$tool" trace "$scratch/steps.json" --svg "$scratch/pipe"
 : >"$scratch/empty"
 expect 1 "is empty: no rank has written to it" "$tool" trace "$scratch/empty"
 expect 1 "Is a directory" "$tool" trace "$scratch"
@@ -185,8 +212,9 @@ done
 # train_until_step FILE: ranks that train until they are stopped; leaves the launcher in $launcher.
 train_until_step() {
     rm -f "$scratch/lines"
-    "$tool" train --data "$SHOAL_TEST_SOURCE_DIR/LICENSE" --layers 1 --width 16 --heads 2 --context 16 --batch 1 --ranks 3 \
-        --steps 1000000 --trace "$1" >"$scratch/lines" 2>&1 &
+    # Of what a shell starts in the background SIGINT is ignored.
+    perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' "$tool" train --data "$SHOAL_TEST_SOURCE_DIR/LICENSE" --layers 1 --width 16 --heads 2 \
+        --context 16 --batch 1 --ranks 3 --steps 1000000 --trace "$1" >"$scratch/lines" 2>&1 &
     launcher=$!
     until grep -q "^step 1/" "$scratch/lines" 2>/dev/null; do
         kill -0 "$launcher" 2>/dev/null || fail "it does not train: $(cat "$scratch/lines")"

@@ -63,6 +63,30 @@ wants() {
     wanted=$digest
 }
 
+# await COMMAND...: until it succeeds.
+await() {
+    local end=$((SECONDS + limit_s))
+    until "$@"; do
+        [[ $SECONDS -lt $end ]] || { complain "in vain: $*" && return 1; }
+        read -rt 0.02 <> <(:) || true
+    done
+}
+
+# The processes that a process started.
+children_of() {
+    cat "/proc/$1/task/$1/children" 2>/dev/null || true
+}
+
+# rank_of JOB RANK: the process of a rank that JOB has started.
+rank_of() {
+    local pid
+    for pid in $(children_of "$1"); do
+        if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -x "SHOAL_RANK=$2" >/dev/null; then
+            echo "$pid"
+        fi
+    done
+}
+
 # write_weights FOLDER PREFIX N_FILES HEAD: a GPT-2 of one block, width 16 and 32 positions. With several files the tensors go
 # to them in turn, and an index says where they are. HEAD: none, or an output head that is the embedding (same) or not (other).
 write_weights() {

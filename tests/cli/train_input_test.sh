@@ -27,9 +27,13 @@ refuses_at_once 2 "--accumulate: '2x' is neither" --accumulate 2x
 refuses_at_once 2 '--heads 3 does not divide --width 16' --heads 3
 refuses_at_once 2 '--data and --tokens are two sources' --data a --tokens b
 refuses_at_once 2 '--resume needs --checkpoint' --resume
+refuses_at_once 2 '--graph needs --compile' --graph "$scratch/step.graph"
 refuses_at_once 2 '--every needs --checkpoint' --every 2
 refuses_at_once 2 '--mode single is one process' --mode single --ranks 2
-refuses_at_once 2 '--replicas 2 does not divide the number of ranks, 3' --mode hsdp --ranks 3
+refuses_at_once 2 '--replicas 2 does not divide the number of ranks, 3: use --replicas 3$' --mode hsdp --ranks 3
+refuses_at_once 2 '--replicas 4 does not divide the number of ranks, 6: use --replicas 2 or 3 or 6$' --mode hsdp --ranks 6 --replicas 4
+refuses_at_once 2 '--replicas is about --mode hsdp$' --replicas 2 --ranks 4
+refuses_at_once 2 '--replicas is about --mode hsdp$' --replicas 2 --mode ddp --ranks 4
 refuses_at_once 2 '--accumulate AxB is for --mode single' --ranks 2 --accumulate 2x2
 refuses_at_once 2 '--verify has nothing to compare' --mode none --verify
 refuses_at_once 2 '--data needs a value that is not empty' --data ''
@@ -127,9 +131,9 @@ differs 'shoal train: rank 1: trace .*: No such file or directory' \
 
 # Weights and places that are not there.
 refuses_at_once 1 '--load: .*/nowhere: No such file' --load "$scratch/nowhere"
-refuses_at_once 1 '--load: .*LICENSE has no model.safetensors' --load "$text"
+refuses_at_once 1 '--load: .*LICENSE is not a directory' --load "$text"
 mkdir "$scratch/weights"
-refuses_at_once 1 'weights has no model.safetensors, and no model.safetensors.index.json' --load "$scratch/weights"
+refuses_at_once 1 'weights has no checkpoint, no model.safetensors, and no model.safetensors.index.json' --load "$scratch/weights"
 printf 'nonsense' >"$scratch/weights/model.safetensors"
 refuses_at_once 1 'model.safetensors' --load "$scratch/weights" --ranks 2
 
@@ -149,7 +153,7 @@ refuses_at_once 1 'lm_head.weight in .* is not the embedding wte.weight' --load 
 write_weights "$scratch/weights" '' 1 same
 refuses_at_once 1 '5 heads do not divide the width 16' --load "$scratch/weights" --heads 5
 echo '{"n_head": 4}' >"$scratch/weights/config.json"
-refuses_at_once 1 '--heads is 2, but the model in .* has 4' --load "$scratch/weights" # --heads is one of those that are tiny
+refuses_at_once 1 'the model in .* has --heads 4 \(not 2\)$' --load "$scratch/weights" # --heads is one of those that are tiny
 
 # What began with weights goes on with their shape, here more positions than --context has.
 for steps in 2 3; do

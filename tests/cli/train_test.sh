@@ -13,7 +13,7 @@ says() {
 # One line of JSON.
 trains 0 --steps 4 --lr 1e6 --clip 0 --json
 grep -q '"loss_last": null,' "$scratch/out" || complain "a loss that is no number is not null"
-for key in mode ranks params steps loss_first loss_last step_ms_median compute_ms_median exposed_comm_ms_median tokens_per_s \
+for key in mode ranks params steps loss_first loss_last step_ms_median compute_ms_median exposed_comm_ms_median step_ms compute_ms exposed_comm_ms hidden_comm_share tokens_per_s \
     peak_rss_mb unsharded_bytes_host digest; do
     grep -q "\"$key\": " "$scratch/out" || complain "no $key"
 done
@@ -31,17 +31,34 @@ wants --steps 4 --mode single --accumulate 3
 timeout "$limit_s" "$SHOAL_TEST_TOOL" run -n 3 --no-label "$SHOAL_TEST_TOOL" train "${tiny[@]}" --steps 4 --json >"$scratch/out" \
     2>"$scratch/err" || complain "under shoal run: failed"
 grep -q "\"digest\": \"$wanted\"" "$scratch/out" || complain "under shoal run: another digest"
+# --transport counts for ranks that are there already; MPI needs its own.
+SHOAL_LOG=info timeout "$limit_s" "$SHOAL_TEST_TOOL" run -n 2 --no-label "$SHOAL_TEST_TOOL" train "${tiny[@]}" --steps 1 --transport socket \
+    >"$scratch/out" 2>"$scratch/err" || complain "--transport socket under shoal run: failed"
+[[ $(grep -c 'transport socket loaded' "$scratch/err") -eq 2 ]] || complain "under shoal run: another transport"
+mpi='shoal train: --transport mpi needs ranks that an mpirun has started, as mpirun -n 2 shoal train ...; '
+trains 2 --steps 1 --ranks 2 --transport mpi
+[[ $(<"$scratch/err") == "${mpi}this command was started without one" ]] || complain "does not refuse MPI without mpirun"
+status=0
+timeout "$limit_s" "$SHOAL_TEST_TOOL" run -n 2 --no-label "$SHOAL_TEST_TOOL" train "${tiny[@]}" --transport mpi >"$scratch/out" 2>"$scratch/err" || status=$?
+[[ $status -eq 2 && $(head -n 1 "$scratch/err") == "${mpi}these were started by another launcher" ]] || complain "does not refuse MPI under shoal run"
+[[ $(grep -c mpirun "$scratch/err") -eq 1 ]] || complain "every rank refuses MPI"
 
 # Lists of processes tell ranks apart.
 timeout "$limit_s" "$SHOAL_TEST_TOOL" train "${tiny[@]}" --ranks 2 --steps 1000000 >"$scratch/out" 2>"$scratch/err" &
 launcher=$!
 for rank in 0 1; do
     until grep -qsaE "^shoal train: rank ${rank}.train.*$text" /proc/[0-9]*/cmdline; do
-        kill -0 "$launcher" 2>/dev/null || complain "no process is called shoal train: rank $rank"
+        kill -0 "$launcher" 2>/dev/null || { complain "no process is called shoal train: rank $rank"; break; }
         sleep 0.05
     done
 done
 grep -qsx shoal /proc/[0-9]*/comm || complain "no process has the command shoal"
+# So do they the process that looks after ranks whose launcher is gone, which would look like a second launcher.
+tool=$(pgrep -o -P "$launcher")
+until grep -qsaE "^shoal train: watchdog of $tool(.|\$)" /proc/[0-9]*/cmdline; do
+    kill -0 "$launcher" 2>/dev/null || { complain "no watchdog has its name"; break; }
+    sleep 0.05
+done
 kill "$launcher"
 wait "$launcher" || true
 
@@ -52,7 +69,9 @@ says 'fsdp on 2 ranks: a GPT of 0.01 million parameters \(2 layers, width 16, 2 
 says "step 2/2  loss $number  $number tokens/s  0:00 left  comm $number% hidden  $number MB/rank"
 says 'what it writes:'
 says 'The .*'
-says "  step \(median\) +$number ms: compute $number ms, exposed communication $number ms"
+says "  step \(middle half\) +$number ms = compute $number ms \+ exposed communication $number ms"
+sed -nE 's/.*half\) +([0-9.]+) ms = compute ([0-9.]+) ms \+ exposed communication ([0-9.]+) ms/\1 \2 \3/p' "$scratch/out" |
+    awk '{ if ($1 * 100 - $2 * 100 - $3 * 100 > 0.01 || $2 * 100 + $3 * 100 - $1 * 100 > 0.01) exit 1 }' || complain "does not add up"
 says "  memory +$number MB a rank at most"
 says "  gathered parameters +$number MB on this machine at most, shared by its ranks"
 says 'The first 1 of these 2 steps on 2 ranks \(fsdp\) and in one process gave the same bits\.'
@@ -76,10 +95,13 @@ sed -nE 's!.*\] ([0-9]+/20 loss [0-9.]+) .*!\1!p' "$scratch/out" >"$scratch/live
 write_weights "$scratch/written" transformer. 1 none
 write_weights "$scratch/hub" '' 1 none
 write_weights "$scratch/cut" transformer. 5 same
+small=("${tiny[@]}")
+tiny=(--heads 2 --batch 2)
 wants --steps 4 --load "$scratch/written" --mode single --accumulate 2
 [[ $(sed -nE 's/.*"params": ([0-9]+).*/\1/p' "$scratch/out") -eq 7920 ]] || complain "not the model that was loaded"
 same_as --steps 4 --load "$scratch/hub" --ranks 2
 same_as --steps 4 --load "$scratch/cut" --ranks 2
+tiny=("${small[@]}")
 
 # Baseline: ranks that do not talk.
 trains 0 --steps 2 --ranks 2 --mode none --trace "$scratch/t.json"

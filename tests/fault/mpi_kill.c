@@ -6,8 +6,8 @@
  *
  * The victim kills itself at the NUMBERth fail point of a large all_reduce, or at the last if it has fewer; 0: before it begins
  * MPI, while the others do, who print "open: STATUS: TEXT". Every other rank
- * prints what it got, "group: STATUS: TEXT", and what a group of ranks of several hosts without the victim gets, "others:
- * STATUS: TEXT". Nobody closes its world before all have got theirs, so that none learns it by that: FOLDER has files by
+ * prints what it got, "group: STATUS: TEXT", and the first failure of a group of ranks of several hosts without the victim,
+ * "others: STATUS: TEXT". Nobody closes its world before all have got theirs, so that none learns it by that: FOLDER has files by
  * which they wait for each other.
  */
 #include <signal.h>
@@ -47,6 +47,17 @@ static shoal_status sum(shoal_group *group)
 {
     static float values[LARGE];
     return shoal_group_all_reduce(group, values, values, LARGE, SHOAL_F32, SHOAL_SUM);
+}
+
+/* The wire looks for deaths every 100 ms: calls that are faster than its next look end well. */
+static shoal_status sum_until_failure(shoal_group *group)
+{
+    int64_t deadline_ns = clock_deadline_after(PATIENCE_S);
+    shoal_status status = sum(group);
+    while (status == SHOAL_OK && clock_now_ns() < deadline_ns) {
+        status = sum(group);
+    }
+    return status;
 }
 
 static int fail(const char *what)
@@ -122,7 +133,7 @@ static int run(shoal_world *world, const char *folder, int victim, uint64_t numb
     }
     print("group", sum(all));
     tell_and_wait(folder, "ended", world, victim);
-    print("others", sum(others));
+    print("others", sum_until_failure(others));
     tell_and_wait(folder, "told", world, victim);
     return 1;
 }

@@ -10,7 +10,7 @@ set -euo pipefail
 export SHOAL_RSH=$hosts_rsh
 build=$SHOAL_TEST_BUILD_DIR
 # What the ranks of a test share lies where all hosts see it (tests/harness/launched.c).
-export SHOAL_TEST_PLACED=1 SHOAL_TEST_SEED=${SHOAL_TEST_SEED:-$((RANDOM * 32768 + RANDOM))} SHOAL_MODULE_PATH=$build/lib
+export SHOAL_TEST_PLACED=1 SHOAL_TEST_SEED=${SHOAL_TEST_SEED:-$((RANDOM * 32768 + RANDOM))} SHOAL_MODULE_PATH=$build/lib/shoal
 echo "  seed $SHOAL_TEST_SEED"
 
 # by_hand PROGRAM WORD...: each rank is started by itself, as another launcher would; outputs as of `shoal run`.
@@ -93,7 +93,7 @@ try_launcher() {
 hosts_up a b c
 cd "$SHOAL_TEST_SOURCE_DIR"
 for launcher in ssh openmpi mpich; do
-    module=$build/lib/libshoal_mpi_$launcher.so
+    module=$build/lib/shoal/libshoal_mpi_$launcher-1.so
     if [[ $launcher != ssh ]] && { ! command -v "mpirun.$launcher" >/dev/null || [[ ! -e $module ]]; }; then
         echo "  mpirun.$launcher or its module is not here"
         continue

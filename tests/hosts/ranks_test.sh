@@ -11,7 +11,7 @@ build=$SHOAL_TEST_BUILD_DIR
 launchers=(ssh)
 for flavour in openmpi mpich; do
     # Without its module there is nothing to carry data.
-    if command -v "mpirun.$flavour" >/dev/null && [[ -e $build/lib/libshoal_mpi_$flavour.so ]]; then
+    if command -v "mpirun.$flavour" >/dev/null && [[ -e $build/lib/shoal/libshoal_mpi_$flavour-1.so ]]; then
         launchers+=("$flavour")
     fi
 done

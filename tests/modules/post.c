@@ -202,7 +202,7 @@ const struct transport post = {
 TRANSPORT_MODULE_EXPORT transport_module_function not_the_entry;
 #endif
 
-/* libshoal_transport_<name>.so */
+/* libshoal_transport_<name>-<interface>.so */
 static const struct transport *name_by_file(void)
 {
     static char name[64];
@@ -213,7 +213,7 @@ static const struct transport *name_by_file(void)
         return NULL;
     }
     (void)snprintf(name, sizeof name, "%s", begin + strlen("_transport_"));
-    name[strcspn(name, ".")] = '\0';
+    name[strcspn(name, "-")] = '\0';
     named = post;
     named.name = name;
     return &named;

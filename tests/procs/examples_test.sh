@@ -76,6 +76,14 @@ if ! awk '$1 != "step" || $2 != 20 * NR ":" || !($4 + 0 < 0.2) { exit 1 } END { 
     failed=true
 fi
 
+# Parameters that are gathered as int8: it learns all the same (21 is what predicting zero gives).
+if ! timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n 3 "$SHOAL_TEST_BUILD_DIR/examples/17_int8_gather" >"$scratch/out" ||
+    ! awk '$1 != "step" || $2 != 20 * NR ":" || !($4 + 0 < 8) { exit 1 } END { exit NR != 3 }' "$scratch/out"; then
+    echo "17_int8_gather with 3 ranks: failed, or printed something else"
+    cat "$scratch/out"
+    failed=true
+fi
+
 # A run that goes on from the checkpoint of step 3 on another number of ranks.
 for ranks in 2 3; do
     if ! timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n "$ranks" "$SHOAL_TEST_BUILD_DIR/examples/14_checkpoint" "$scratch/checkpoints" >"$scratch/out"; then

@@ -151,7 +151,7 @@ echo "ranks that fold in other orders"
 # One of three ranks, on two hosts as they believe, would give other bits. shoal run ends the others when the
 # first rank fails, which must not keep them from speaking.
 # shellcheck disable=SC2016 # each rank expands it
-runs fail env SHOAL_MODULE_PATH="$SHOAL_TEST_BUILD_DIR/lib" SHOAL_PRETEND_HOSTS=here,here,there \
+runs fail env SHOAL_MODULE_PATH="$SHOAL_TEST_BUILD_DIR/lib/shoal" SHOAL_PRETEND_HOSTS=here,here,there \
     SHOAL_TRANSPORT_SOCKET_ADDRESS=127.0.0.1 "$SHOAL_TEST_TOOL" run -n 3 \
     bash -c 'trap "" TERM; if [[ $SHOAL_RANK -eq 1 ]]; then export SHOAL_REDUCE=fast; fi; exec "$0"' "$program"
 for rank in 0 1 2; do

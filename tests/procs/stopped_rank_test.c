@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "comm/group/group.h"
@@ -235,7 +236,10 @@ TEST_PROCESSES(a_rank_that_was_stopped_has_the_reason_of_the_group, 2)
         char own[1024];
         (void)snprintf(own, sizeof own, "%s", shoal_error_text());
         test_barrier(self);
-        CHECK_STRING(own, text);
+        /* If its own deadline had passed too, it adds for whom it waited. */
+        size_t length = strlen(text);
+        REQUIRE(strncmp(own, text, length) == 0);
+        CHECK_STRING(own + length, own[length] == '\0' ? "" : "; rank 0 waited for rank 1");
     } else {
         test_pause(0.1); /* rank 0 waits by now, most likely */
         test_signal(0, SIGSTOP);
@@ -283,6 +287,41 @@ TEST_PROCESSES(ranks_that_close_in_time_are_not_named, 3)
     }
     test_barrier(self);
     if (self->rank == 0) {
+        (void)shoal_world_close(world);
+    }
+}
+
+/* Rank 0 is silent. Rank 1 gives up first; rank 2, which has much more time, is told so, and says for whom it waited. */
+TEST_PROCESSES(a_rank_that_another_one_fails_says_for_whom_it_waited, 3)
+{
+    if (getenv("SHOAL_PRETEND_HOSTS")) {
+        return; /* what crosses hosts is not shared memory */
+    }
+    for (int starts = 0; starts < 2; starts++) {
+        struct rank_key key = rank_key(self, starts);
+        shoal_world_options options = rank_world_options(self, &key);
+        options.transport = "shm";
+        options.timeout_s = (self->rank == 1 ? 0.3 : 60) * test_time_scale();
+        shoal_world *world = NULL;
+        REQUIRE_OK(shoal_world_open(&options, &world));
+        shoal_group *group = shoal_world_group(world);
+        test_barrier(self);
+        if (self->rank > 0) {
+            float value = 1;
+            shoal_work *work = NULL;
+            shoal_status status = SHOAL_OK;
+            if (starts) {
+                REQUIRE_OK(
+                    shoal_group_all_reduce_start(group, &value, &value, 1, SHOAL_F32, SHOAL_SUM, &work));
+                status = shoal_work_wait(work, -1);
+            } else {
+                status = shoal_group_all_reduce(group, &value, &value, 1, SHOAL_F32, SHOAL_SUM);
+            }
+            CHECK_STATUS(status, SHOAL_ERR_TIMEOUT);
+            CHECK_ERROR_TEXT(self->rank == 1 ? "rank 0 did not call it" : "; rank 2 waited for rank 0");
+            shoal_work_free(work);
+        }
+        test_barrier(self);
         (void)shoal_world_close(world);
     }
 }

@@ -40,15 +40,19 @@ static size_t count_buckets(shoal_world *world, int64_t width, const shoal_pass_
     return report.n_buckets;
 }
 
-TEST_RANKS(buckets_are_a_sixteenth_of_the_gradients, 2)
+/* 24 tensors of 1 MiB: sqrt(24 MiB * start_ns * bytes_per_ns) are 3.5 MiB on the one machine, and 0.7 on the other. Of
+   128 KiB each, 1.24 MiB and 0.26. */
+TEST_RANKS(buckets_follow_from_gradients_and_machine, 2)
 {
-    shoal_pass_options asked = SHOAL_PASS_OPTIONS_INIT;
+    shoal_pass_options small = {.struct_size = sizeof small, .machine = "neoverse_v1"};
+    shoal_pass_options large = {.struct_size = sizeof large, .machine = "xeon_16"};
+    shoal_pass_options asked = {.struct_size = sizeof asked, .bucket_size_mb = 25};
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world != NULL);
-    asked.bucket_size_mb = 25;
-    CHECK_INT(count_buckets(world, 1024, NULL),
-              13); /* 24 MiB: 1, and then two of 1 MiB each, which are 1.5 */
+    CHECK_INT(count_buckets(world, 1024, &small), 6);
+    CHECK_INT(count_buckets(world, 1024, &large), 24);
     CHECK_INT(count_buckets(world, 1024, &asked), 2);
-    CHECK_INT(count_buckets(world, 128, NULL), 3); /* 3 MiB: 1 MiB each, never less */
+    CHECK_INT(count_buckets(world, 128, &small), 3);
+    CHECK_INT(count_buckets(world, 128, &large), 8);
     CHECK_OK(shoal_world_close(world));
 }

@@ -329,8 +329,8 @@ static bool has_hook_that_is_refused(const struct model *model)
     bool has_any = false;
     for (int i = 0; i < model->n_tensors; i++) {
         const struct model_tensor *tensor = &model->tensors[i];
-        bool is_called = !tensor->is_shard || model->syncs; /* shards get their gradients by reductions */
-        has_any = has_any || (tensor->has_leaf_hook && is_called && model_uses_parameter(model, i));
+        /* Those on shards run after the step. */
+        has_any = has_any || (tensor->has_leaf_hook && !tensor->is_shard && model_uses_parameter(model, i));
     }
     return has_any;
 }
@@ -354,6 +354,7 @@ static const struct cell *find_standing(const struct trial *trial, const struct 
 {
     static const struct cell apart = {REFUSED, STATE, 0, "was averaged"};
     static const struct cell both = {REFUSED, STATE, 0, ""};
+    static const struct cell hooked = {REFUSED, STATE, 0, "shoal_on_accumulated"};
     static const struct cell frozen = {EITHER, STATE, 0, "frozen between its forward and its backward pass"};
     if (trial->program->wrapper == WRAPPER_FSDP && line->op.change == CHANGE_FREEZE) {
         return &frozen; /* units that stay gathered do not mind */
@@ -363,7 +364,7 @@ static const struct cell *find_standing(const struct trial *trial, const struct 
     if (has_hook && is_apart) {
         return &both; /* whichever the backward pass comes to first */
     }
-    return has_hook ? find_cell(trial->program, CHANGE_ADD_LEAF_HOOK, true, false) : is_apart ? &apart : NULL;
+    return has_hook ? &hooked : is_apart ? &apart : NULL;
 }
 
 /* `standing` is what find_standing says: there may be two reasons. The text names the one that the step comes to

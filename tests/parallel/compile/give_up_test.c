@@ -56,6 +56,18 @@ static shoal_status step(void *context, shoal_tensor *const *inputs, size_t n_in
                : status;
 }
 
+static _Thread_local bool is_apart; /* layer 0 is on pairs of ranks, the rest on all */
+
+static bool shard_apart(struct job *job, const shoal_fully_shard_options *shards)
+{
+    shoal_fully_shard_options pair = *shards;
+    pair.mesh = NULL;
+    return CHECK_OK(shoal_group_create_blocks(job->world, 2, "pair", &pair.group)) &&
+           CHECK_OK(shoal_group_set_timeout(pair.group, TIMEOUT_S)) &&
+           CHECK_OK(shoal_fully_shard(job->net.layers[0], &pair)) &&
+           CHECK_OK(shoal_fully_shard(job->net.root, shards));
+}
+
 /* Four ranks have two replicas of two shards. */
 static bool begin(struct job *job, const struct rank *self, enum wrapping wrapping)
 {
@@ -73,7 +85,7 @@ static bool begin(struct job *job, const struct rank *self, enum wrapping wrappi
             shoal_mesh_create(job->world, "cpu", NULL, (const int[]){2, 2}, 2, names, &shards.mesh));
     }
     net_make(&job->net, PAIR_LAYERS, NULL);
-    return pair_wrap(&job->net, job->world, wrapping, &shards) &&
+    return (is_apart ? shard_apart(job, &shards) : pair_wrap(&job->net, job->world, wrapping, &shards)) &&
            CHECK_OK(shoal_compile(job->world, step, job, 1, NULL, &job->compiled));
 }
 
@@ -85,11 +97,20 @@ static void end(struct job *job)
     (void)CHECK_OK(shoal_world_close(job->world));
 }
 
+static shoal_status see_gradients(void *context, const shoal_reduced_gradients *reduced,
+                                  shoal_work **work_out)
+{
+    (void)context;
+    (void)reduced;
+    (void)work_out;
+    return SHOAL_OK;
+}
+
 static void set_setting(struct job *job, bool is_refused)
 {
     if (is_refused || job->fault == FAULT_SETTING) {
-        (void)CHECK_OK(
-            shoal_fsdp_set_reshard_after_backward(shoal_fully_shard_unit(job->net.root, true), !is_refused));
+        (void)CHECK_OK(shoal_fsdp_set_all_reduce_hook(shoal_fully_shard_unit(job->net.root, true),
+                                                      is_refused ? see_gradients : NULL, NULL));
     }
 }
 
@@ -163,6 +184,16 @@ TEST_RANKS(one_rank_gives_up_a_new_variant, 3)
             }
         }
     }
+}
+
+TEST_RANKS(one_rank_gives_up_on_several_meshes, 4)
+{
+    is_apart = true;
+    for (int fault = FAULT_NONE + 1; fault < FAULT_COUNT; fault++) {
+        fail_one(self, WRAP_SHARDS, (enum fault)fault, 0, false);
+        fail_one(self, WRAP_SHARDS, (enum fault)fault, 1, true);
+    }
+    is_apart = false;
 }
 
 TEST_RANKS(one_rank_gives_up_while_others_run, 2)

@@ -309,6 +309,30 @@ TEST_RANKS(layouts_of_other_sizes, 2)
     setting_close(&s);
 }
 
+/* What is gathered has the param_dtype of the unit, known before the first forward pass; integers stay. */
+TEST_RANKS(layouts_say_what_is_gathered, 2)
+{
+    for (size_t k = 0; k < 2; k++) {
+        struct setting s;
+        const shoal_fsdp_options options = {.struct_size = sizeof options,
+                                            .param_dtype = k == 0 ? 0 : SHOAL_BF16};
+        shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
+        REQUIRE(setting_open(self, &s, MODEL_FSDP, &options));
+        CHECK_OK(shoal_fsdp_add_param(s.fsdp, 0, "w", SHOAL_F32, 2, SHAPE(5, 3), NULL, NULL));
+        CHECK_OK(shoal_fsdp_add_param(s.fsdp, 0, "n", SHOAL_I32, 1, SHAPE(4), NULL, NULL));
+        for (int i = 0; i < 2; i++) {
+            CHECK_OK(shoal_fsdp_get_layout(shoal_fsdp_param_of(s.fsdp, 0), &layout));
+            CHECK_INT(layout.dtype, SHOAL_F32);
+            CHECK_INT(layout.gathered_dtype, k == 0 ? SHOAL_F32 : SHOAL_BF16);
+            CHECK_OK(shoal_fsdp_get_layout(shoal_fsdp_param_of(s.fsdp, 1), &layout));
+            CHECK_INT(layout.gathered_dtype, SHOAL_I32);
+            CHECK_OK(shoal_fsdp_pre_forward(s.fsdp, 0));
+            CHECK_OK(shoal_fsdp_post_forward(s.fsdp, 0));
+        }
+        setting_close(&s);
+    }
+}
+
 /* Refusals ----------------------------------------------------------------------------------------------- */
 
 TEST_RANKS(arrays_that_are_refused, 2)

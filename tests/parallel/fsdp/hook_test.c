@@ -196,6 +196,110 @@ TEST_RANKS(zeros_are_between, 3)
     }
 }
 
+/* Single parameters of what a hook gets: each is multiplied by a number of its own. */
+struct walk {
+    const char *names[MODEL_PARAMS];
+    int n_parts;   /* that were visited */
+    double beside; /* the sum of what is not in any part */
+};
+
+static double add_up(const shoal_reduced_gradients *reduced, const void *data, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum += reduced->dtype == SHOAL_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+    }
+    return sum;
+}
+
+static void scale_part(const shoal_reduced_gradients *reduced, const shoal_reduced_part *part, int factor)
+{
+    for (size_t i = 0; i < part->count; i++) {
+        if (reduced->dtype == SHOAL_F64) {
+            ((double *)part->data)[i] *= factor;
+        } else {
+            ((float *)part->data)[i] *= (float)factor;
+        }
+    }
+}
+
+static shoal_status scale_parts(void *context, const shoal_reduced_gradients *reduced, shoal_work **work_out)
+{
+    struct walk *walk = context;
+    const char *end = (char *)reduced->data + reduced->count * shoal_dtype_bytes(reduced->dtype);
+    (void)work_out;
+    walk->beside += add_up(reduced, reduced->data, reduced->count);
+    for (size_t i = 0; i < reduced->n_parts; i++) {
+        shoal_reduced_part part = SHOAL_REDUCED_PART_INIT;
+        CHECK_OK(shoal_reduced_gradients_part(reduced, i, &part));
+        CHECK((uintptr_t)part.data % 64 == 0);
+        CHECK((char *)part.data >= (char *)reduced->data &&
+              (char *)part.data + part.count * shoal_dtype_bytes(reduced->dtype) <= end);
+        walk->beside -= add_up(reduced, part.data, part.count);
+        for (int id = 0; id < MODEL_PARAMS; id++) {
+            if (strcmp(walk->names[id], part.name) == 0) {
+                scale_part(reduced, &part, id + 1);
+                walk->n_parts++;
+            }
+        }
+    }
+    shoal_reduced_part none = SHOAL_REDUCED_PART_INIT;
+    shoal_reduced_gradients empty = SHOAL_REDUCED_GRADIENTS_INIT;
+    CHECK(shoal_reduced_gradients_part(reduced, reduced->n_parts, &none) == SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("reduced_gradients_part: index: 2 is not one of the 2 parts of unit");
+    CHECK(shoal_reduced_gradients_part(reduced, 0, NULL) == SHOAL_ERR_INVALID);
+    CHECK(shoal_reduced_gradients_part(NULL, 0, &none) == SHOAL_ERR_INVALID);
+    CHECK(shoal_reduced_gradients_part(&empty, 0, &none) == SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("without a layout");
+    return SHOAL_OK;
+}
+
+static void check_walk(struct rank *self, const struct model_case *c)
+{
+    shoal_world *world;
+    shoal_mesh *mesh;
+    shoal_fsdp *fsdp;
+    struct walk walk = {0};
+    REQUIRE(model_open(self, c, &world, &mesh, &fsdp));
+    for (int id = 0; id < MODEL_PARAMS; id++) {
+        walk.names[id] = shoal_fsdp_param_name(shoal_fsdp_param_of(fsdp, id));
+    }
+    CHECK_OK(
+        shoal_fsdp_set_all_reduce_hook(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), scale_parts, &walk));
+    for (int unit = 0; unit < MODEL_UNITS; unit++) {
+        REQUIRE_OK(shoal_fsdp_pre_forward(fsdp, unit));
+        REQUIRE_OK(shoal_fsdp_post_forward(fsdp, unit));
+    }
+    for (int unit = MODEL_UNITS - 1; unit >= 0; unit--) {
+        REQUIRE_OK(shoal_fsdp_pre_backward(fsdp, unit));
+        add_to_grads(fsdp, unit, 1.0F);
+        REQUIRE_OK(shoal_fsdp_post_backward(fsdp, unit));
+    }
+    REQUIRE_OK(shoal_fsdp_end_backward(fsdp));
+    CHECK_INT(walk.n_parts, MODEL_PARAMS);
+    CHECK_DOUBLE(walk.beside, 0.0);
+    for (int id = 0; id < MODEL_PARAMS; id++) {
+        shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
+        REQUIRE_OK(shoal_fsdp_read_shard(fsdp, id, &shard));
+        for (size_t i = 0; i < shard.count; i++) {
+            CHECK_DOUBLE((double)((const float *)shard.grad)[i], (double)(c->n_ranks * (id + 1)));
+        }
+    }
+    model_close(world, mesh, fsdp);
+}
+
+TEST_RANKS(walks_its_parts, 3)
+{
+    for (int k = 0; k < 4; k++) {
+        struct model_case c = {.mode = k % 2 == 1 ? MODEL_DDP : MODEL_FSDP,
+                               .n_ranks = 3,
+                               .options = {.struct_size = sizeof c.options,
+                                           .divide_factor = 1,
+                                           .reduce_dtype = k < 2 ? SHOAL_F32 : SHOAL_F64}};
+        check_walk(self, &c);
+    }
+}
+
 /* Only where gradients go to the shards, and in the order of the reductions. */
 static void check_calls(struct rank *self, enum model_mode mode, bool has_shards, bool has_replicas)
 {

@@ -161,7 +161,7 @@ static shoal_status gather_to(struct models *models, bool differs)
 
 TEST_RANKS(another_parameter_is_gathered_to_one, 3)
 {
-    check_action(self, false, 1, gather_to, "parameter a (root 0)", "parameter b (root 0)");
+    check_action(self, false, 1, gather_to, "parameter a as f32 (root 0)", "parameter b as f32 (root 0)");
 }
 
 static shoal_status gather_to_other(struct models *models, bool differs)
@@ -173,7 +173,8 @@ static shoal_status gather_to_other(struct models *models, bool differs)
 /* Rank 3 is in the other replica: ranks that mean it have nothing to do. */
 TEST_RANKS(gathered_to_another_replica, 4)
 {
-    check_action(self, false, 2, gather_to_other, "parameter a (root 0)", "parameter a (root 3)");
+    check_action(self, false, 2, gather_to_other, "parameter a as f32 (root 0)",
+                 "parameter a as f32 (root 3)");
 }
 
 static shoal_status broadcast(struct models *models, bool differs)
@@ -184,7 +185,7 @@ static shoal_status broadcast(struct models *models, bool differs)
 
 TEST_RANKS(another_parameter_is_broadcast, 2)
 {
-    check_action(self, false, 1, broadcast, "parameter a (root 0)", "parameter b (root 0)");
+    check_action(self, false, 1, broadcast, "parameter a as f32 (root 0)", "parameter b as f32 (root 0)");
 }
 
 static shoal_status call_another(struct models *models, bool differs)

@@ -374,7 +374,7 @@ static void check_memory(struct rank *self, bool reduces_always)
         whole += fsdp_round_up((size_t)self->n_ranks * param->padded_count * sizeof(float));
     }
     CHECK_INT(first.rank.buffers, whole);
-    CHECK_INT(fsdp->context->pools.buffers.n_blocks, MODEL_UNITS);
+    CHECK_INT(fsdp->context->domains[0]->pools.buffers.n_blocks, MODEL_UNITS);
     model_close(world, mesh, fsdp);
 }
 
@@ -403,7 +403,7 @@ TEST_RANKS(a_parameter_is_thawed, 2)
         REQUIRE_OK(model_fsdp_step(fsdp, &c, self->rank, step, momentum, NULL));
         CHECK_INT(fsdp->context->units[1]->grads.own->bytes,
                   step < 2 ? 64 : 64 + (int)fsdp_round_up(3 * 60 * sizeof(float)));
-        CHECK_INT(fsdp->context->pools.buffers.n_blocks, MODEL_UNITS);
+        CHECK_INT(fsdp->context->domains[0]->pools.buffers.n_blocks, MODEL_UNITS);
     }
     model_close(world, mesh, fsdp);
 }

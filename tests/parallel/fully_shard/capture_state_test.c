@@ -208,21 +208,6 @@ static shoal_status landed(void *context, int id, shoal_fsdp_shard *shard)
 
 /* Settings on and off. */
 
-static shoal_status set_unused(shoal_fsdp_unit *unit, bool is_on)
-{
-    return shoal_fsdp_set_reduce_unused(unit, is_on);
-}
-
-static shoal_status keep_after_backward(shoal_fsdp_unit *unit, bool is_on)
-{
-    return shoal_fsdp_set_reshard_after_backward(unit, !is_on);
-}
-
-static shoal_status keep_in_backward(shoal_fsdp_unit *unit, bool is_on)
-{
-    return shoal_fsdp_set_unshard_in_backward(unit, !is_on);
-}
-
 static shoal_status set_hook(shoal_fsdp_unit *unit, bool is_on)
 {
     return shoal_fsdp_set_all_reduce_hook(unit, is_on ? all_reduce_hook : NULL, NULL);
@@ -240,25 +225,15 @@ static shoal_status set_scatter(shoal_fsdp_unit *unit, bool is_on)
     return shoal_fsdp_set_custom_reduce_scatter(unit, is_on ? &custom : NULL);
 }
 
-static shoal_status stop_replicas(shoal_fsdp_unit *unit, bool is_on)
-{
-    return shoal_fsdp_set_all_reduce(unit, !is_on);
-}
-
 static const struct refusal {
     shoal_status (*set)(shoal_fsdp_unit *unit, bool is_on); /* NULL: an option */
     const char *name;
     struct setting setting;
 } refusals[] = {
-    {set_unused, "1: shoal_fsdp_set_reduce_unused(true)", {0}},
-    {keep_after_backward, "1: shoal_fsdp_set_reshard_after_backward(false)", {0}},
-    {keep_in_backward, "1: shoal_fsdp_set_unshard_in_backward(false)", {0}},
     {set_hook, "1: shoal_fsdp_set_all_reduce_hook", {0}},
     {set_gather, "1: shoal_fsdp_set_custom_all_gather", {0}},
     {set_scatter, "1: shoal_fsdp_set_custom_reduce_scatter", {0}},
     {set_gather, "1: shoal_fsdp_set_custom_all_gather", {.is_replicated_mesh = true}},
-    {stop_replicas, "1: shoal_fsdp_set_all_reduce(false)", {.is_replicated_mesh = true}},
-    {NULL, "SHOAL_RESHARD_PARTLY", {.options = {.reshard = SHOAL_RESHARD_PARTLY, .reshard_ranks = 2}}},
 };
 
 /* Refused with the name, by a compiled step too, which captures it once it is off. */

@@ -199,22 +199,6 @@ TEST_RANKS(roots, 2)
     bench_close(&bench);
 }
 
-TEST_RANKS(other_ranks_than_the_root, 2)
-{
-    struct bench bench;
-    shoal_group *alone;
-    REQUIRE(bench_open(&bench, self, 1, NULL));
-    REQUIRE_OK(shoal_group_create(bench.world, (const int[]){self->rank}, 1, "alone", &alone));
-    CHECK_OK(shoal_fully_shard(bench.sharded.root, &bench.options));
-    bench.options.group = alone;
-    shoal_module *other = net_make_layer(5);
-    CHECK_OK(shoal_fully_shard(other, &bench.options));
-    CHECK_OK(shoal_module_add_child(bench.sharded.root, "other", other));
-    shoal_module_unref(other);
-    check_call_refused(bench.sharded.root, SHOAL_ERR_UNSUPPORTED, "other ranks");
-    bench_close(&bench);
-}
-
 /* Settings ----------------------------------------------------------------------------------------------- */
 
 TEST_RANKS(settings, 2)

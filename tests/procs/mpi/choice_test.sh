@@ -11,7 +11,7 @@ differs() {
     local rank
     echo "$flavour: rank 2 has no module for it"
     mkdir -p "$scratch/modules"
-    cp "$library_folder/libshoal_transport_socket.so" "$scratch/modules"
+    cp "$module_folder/libshoal_transport_socket-1.so" "$scratch/modules"
     # shellcheck disable=SC2016 # the ranks' shells expand it
     SHOAL_TEST_TCP=1 SHOAL_PRETEND_HOSTS=0,0,1 survives 3 bash -c '
         if [[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} == 2 ]]; then SHOAL_MODULE_PATH=$1/modules; fi
@@ -41,7 +41,7 @@ asks_alone() {
 # The mpirun of one and the library of the other: each rank is alone in its MPI.
 wrong() {
     local other=$1 text=$2 size=$3
-    [[ -e $library_folder/libshoal_mpi_$other.so ]] || return 0
+    [[ -e $module_folder/libshoal_mpi_$other-1.so ]] || return 0
     echo "$flavour is not $other"
     runs fail env SHOAL_TRANSPORT=mpi SHOAL_MPI="$other" "${mpirun[@]}" -n 2 "$example"
     says 1 "$text"
@@ -83,7 +83,7 @@ echo "none"
 mkdir "$scratch/alone"
 cp -L "$library_folder/libshoal.so" "$scratch/alone/$(objdump -p "$library_folder/libshoal.so" | sed -nE 's/^ *SONAME *//p')"
 runs fail env -u SHOAL_MODULE_PATH LD_LIBRARY_PATH="$scratch/alone" SHOAL_TRANSPORT=mpi "$example"
-says 1 "neither libshoal_mpi_openmpi.so nor libshoal_mpi_mpich.so is installed"
+says 1 "neither libshoal_mpi_openmpi-1.so nor libshoal_mpi_mpich-1.so is installed"
 runs fail env -u SHOAL_MODULE_PATH LD_LIBRARY_PATH="$scratch/alone" SHOAL_TRANSPORT=mpi SHOAL_MPI=mpich "$example"
-says 1 "libshoal_mpi_mpich.so"
+says 1 "libshoal_mpi_mpich-1.so"
 ! $failed

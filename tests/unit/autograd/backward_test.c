@@ -156,7 +156,7 @@ SCOPED_TEST(gradients_have_the_dtype_of_their_tensor)
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
         shoal_tensor *x = require_grad(shoal_full(INTS(2, 2), 2, 3, dtypes[i]));
         shoal_tensor *wide = shoal_to_dtype(x, SHOAL_F32);
-        shoal_tensor *packed = shoal_chunk_cat(&x, 1, 3, SHOAL_F32);
+        shoal_tensor *packed = shoal_chunk_cat(&x, 1, 0, 3, SHOAL_F32);
         CHECK_OK(shoal_backward(shoal_add(sum_all(shoal_mul(wide, wide)), sum_all(packed)), NULL));
         CHECK_INT(shoal_tensor_dtype(shoal_grad(x)), dtypes[i]);
         CHECK_DOUBLE(value_at(shoal_to_dtype(shoal_grad(x), SHOAL_F64), 3), 7);

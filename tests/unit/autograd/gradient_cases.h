@@ -108,8 +108,9 @@ static shoal_tensor *fresh(shoal_tensor *tensor)
     CASE(foreach_copy_, plain, false, MIX(false, (n = 3, shoal_foreach_copy_(LIST(fresh(x[0]), fresh(x[0]), fresh(x[1])), LIST(x[2], x[2], x[3]), 3))), 4, S(2, 3), S(2), S(3), S0) \
     CASE(foreach_div, plain, false, MIX(false, (n = 3, shoal_foreach_div(LIST(x[0], x[1], x[0]), 3, -1.5))), 2, S(2, 3), S(2)) \
     CASE(foreach_add_, plain, false, MIX(false, (n = 3, shoal_foreach_add_(LIST(fresh(x[0]), fresh(x[1]), fresh(x[1])), LIST(x[2], x[3], x[3]), 3))), 4, S(2, 3), S(2), S(3), S0) \
-    CASE(chunk_cat, plain, false, return square(shoal_chunk_cat(LIST(x[0], x[1]), 2, 3, SHOAL_F64)), 2, S(4, 2), S(5)) \
-    CASE(chunk_cat, few_rows, false, return square(shoal_chunk_cat(LIST(x[0], x[1], x[2]), 3, 4, SHOAL_F64)), 3, S(1, 2), S(2, 1, 2), S(8)) \
+    CASE(chunk_cat, plain, false, return square(shoal_chunk_cat(LIST(x[0], x[1]), 2, 0, 3, SHOAL_F64)), 2, S(4, 2), S(5)) \
+    CASE(chunk_cat, few_rows, false, return square(shoal_chunk_cat(LIST(x[0], x[1], x[2]), 3, 0, 4, SHOAL_F64)), 3, S(1, 2), S(2, 1, 2), S(8)) \
+    CASE(chunk_cat, along_1, false, return square(shoal_chunk_cat(LIST(x[0], x[1]), 2, -2, 3, SHOAL_F64)), 2, S(2, 5, 2), S(2, 3)) \
     CASE(split_with_sizes_copy, plain, false, MIX(true, shoal_split_with_sizes_copy(x[0], INTS(2, 1), 2, 1, &n)), 1, S(2, 3)) \
     CASE(split_with_sizes_copy, partly, false, MIX(false, shoal_split_with_sizes_copy(x[0], INTS(1, 1, 1), 3, 1, &n)), 1, S(2, 3))
 /* clang-format on */

@@ -59,7 +59,7 @@ static shoal_status run_step(shoal_tensor *leaves[3])
     shoal_tensor *const *pieces = shoal_split(sum, 1, 1, &n);
     TRY(shoal_scope_error());
     shoal_tensor *pair[] = {pieces[0], shoal_select(leaves[0], 0, 1)};
-    shoal_tensor *packed = shoal_chunk_cat(pair, 1, 2, SHOAL_F64);
+    shoal_tensor *packed = shoal_chunk_cat(pair, 1, 0, 2, SHOAL_F64);
     shoal_tensor *total = shoal_mean(shoal_mul(packed, packed), NULL, 0, false);
     TRY(shoal_scope_error());
     return shoal_backward_roots((shoal_tensor *[]){total, leaves[0]},

@@ -26,6 +26,7 @@ TEST(off_means_no_file_and_no_events)
     record("nobody");
     shoal_trace_begin("nobody");
     shoal_trace_step(1);
+    trace_step_end();
     shoal_trace_end();
     CHECK_INT(test_count_allocations(), n_before);
     CHECK_STATUS(shoal_trace_stop(), SHOAL_ERR_STATE);
@@ -48,6 +49,7 @@ TEST(ranges_nest_and_steps_are_instants)
     shoal_trace_end();
     shoal_trace_end();
     shoal_trace_end(); /* one too many */
+    trace_step_end();
     shoal_trace_begin("open when it stops");
     REQUIRE_OK(shoal_trace_stop());
     shoal_trace_end();
@@ -64,6 +66,11 @@ TEST(ranges_nest_and_steps_are_instants)
     CHECK_STRING(json_string_value(json_object_get(op, "name")), "op");
     CHECK_INT(json_integer_value(json_object_get(json_object_get(step, "args"), "step")), 7);
     CHECK(trace_begin_of(step) <= trace_begin_of(outer));
+    size_t from = 0;
+    const json_t *end = trace_next(trace, &(struct trace_query){.category = "step_end", .pid = 0}, &from);
+    REQUIRE(end != NULL);
+    CHECK_STRING(json_string_value(json_object_get(end, "ph")), "i");
+    CHECK(trace_begin_of(end) >= trace_end_of(outer) - 0.001);
     json_decref(trace);
     scratch_remove(&scratch);
 }

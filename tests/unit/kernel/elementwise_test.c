@@ -110,7 +110,7 @@ static struct kernel_operand operand(unsigned char *memory, const struct oracle_
 
 static bool is_supported(enum kernel_binary op, shoal_dtype dtype)
 {
-    return dtype != SHOAL_BOOL || op == KERNEL_ADD || op == KERNEL_MUL;
+    return oracle_has_arithmetic(dtype) && (dtype != SHOAL_BOOL || op == KERNEL_ADD || op == KERNEL_MUL);
 }
 
 /* Random inputs; dst lies apart (`dst` memory) or is a, or is b. */
@@ -263,7 +263,7 @@ TEST(negate_over_random_layouts)
         struct layout layout;
         shoal_dtype dtype = (shoal_dtype)(1 + round % (DTYPE_COUNT - 1));
         size_t bytes = dtype_bytes(dtype);
-        if (dtype == SHOAL_BOOL || !make_layout(&layout, round, &random)) {
+        if (dtype == SHOAL_BOOL || !oracle_has_arithmetic(dtype) || !make_layout(&layout, round, &random)) {
             continue;
         }
         oracle_random_bits(&random, a_memory, (size_t)layout.a.extent * bytes + 1);

@@ -55,7 +55,7 @@ static void fill(struct call *call, struct test_random *random)
 {
     memset(call->output, 0, sizeof call->output);
     for (int k = 0; k < N_INPUTS; k++) {
-        if (dtype_kind(call->dtype) == DTYPE_KIND_FLOAT) {
+        if (dtype_is_real(call->dtype)) {
             fill_floats(call->dtype, call->inputs[k], random);
         } else {
             for (size_t i = 0; i < ROOM; i++) {

@@ -25,35 +25,46 @@ struct oracle_number {
 };
 
 struct oracle_format {
-    int precision;   /* bits, with the leading one */
-    int unit;        /* exponent of the smallest subnormal */
-    long double max; /* largest finite number */
+    int precision;       /* bits, with the leading one */
+    int unit;            /* exponent of the smallest subnormal */
+    long double max;     /* largest finite number */
+    bool lacks_infinity; /* what is larger is NaN */
 };
 
 static inline struct oracle_format oracle_format(shoal_dtype dtype)
 {
     switch (dtype_rows[dtype].bytes) {
+    case 1:
+        return dtype == SHOAL_F8_E4M3FN ? (struct oracle_format){4, -9, 448.0L, true}
+                                        : (struct oracle_format){3, -16, 57344.0L, false};
     case 2:
-        return dtype == SHOAL_F16 ? (struct oracle_format){11, -24, 65504.0L}
-                                  : (struct oracle_format){8, -133, 0xff.0p120L};
+        return dtype == SHOAL_F16 ? (struct oracle_format){11, -24, 65504.0L, false}
+                                  : (struct oracle_format){8, -133, 0xff.0p120L, false};
     case 4:
-        return (struct oracle_format){24, -149, 0xffffff.0p104L};
+        return (struct oracle_format){24, -149, 0xffffff.0p104L, false};
     default:
-        return (struct oracle_format){53, -1074, 0x1fffffffffffff.0p971L};
+        return (struct oracle_format){53, -1074, 0x1fffffffffffff.0p971L, false};
     }
 }
 
 /* To nearest even, in one step. */
 static inline long double oracle_round(struct oracle_format format, long double value)
 {
+    const long double beyond = format.lacks_infinity ? (long double)NAN : (long double)INFINITY;
     if (value == 0 || !isfinite(value)) {
-        return value;
+        return isinf(value) ? copysignl(beyond, value) : value;
     }
     int exponent;
     (void)frexpl(value, &exponent);
     int unit = exponent - format.precision > format.unit ? exponent - format.precision : format.unit;
     long double rounded = copysignl(ldexpl(rintl(ldexpl(value, -unit)), unit), value);
-    return fabsl(rounded) > format.max ? copysignl((long double)INFINITY, value) : rounded;
+    return fabsl(rounded) > format.max ? copysignl(beyond, value) : rounded;
+}
+
+/* Whether there is arithmetic on elements; 8-bit floats are only moved and cast. */
+static inline bool oracle_has_arithmetic(shoal_dtype dtype)
+{
+    return dtype_kind(dtype) != DTYPE_KIND_FLOAT8;
 }
 
 /* A 16-bit float from its fields. */
@@ -72,6 +83,17 @@ static inline long double oracle_half(uint16_t bits, int exponent_bits)
         magnitude = ldexpl((long double)(mantissa + (1 << mantissa_bits)), exponent - bias - mantissa_bits);
     }
     return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+/* f8_e4m3fn from its fields: the largest exponent is one of numbers, except for its last code. */
+static inline long double oracle_e4m3fn(uint8_t bits)
+{
+    int exponent = (bits & 0x7f) >> 3;
+    int mantissa = bits & 7;
+    long double magnitude = exponent == 0 ? ldexpl((long double)mantissa, -9)
+                                          : ldexpl((long double)(mantissa + 8), exponent - 10);
+    magnitude = (bits & 0x7f) == 0x7f ? (long double)NAN : magnitude;
+    return (bits & 0x80) != 0 ? -magnitude : magnitude;
 }
 
 static inline struct oracle_number oracle_real(long double value)
@@ -119,6 +141,11 @@ static inline struct oracle_number oracle_read(shoal_dtype dtype, const void *el
     if (dtype == SHOAL_F16 || dtype == SHOAL_BF16) {
         ORACLE_READ(uint16_t, bits);
         return oracle_real(oracle_half(bits, dtype == SHOAL_F16 ? 5 : 8));
+    }
+    if (dtype == SHOAL_F8_E4M3FN || dtype == SHOAL_F8_E5M2) {
+        ORACLE_READ(uint8_t, bits);
+        return oracle_real(dtype == SHOAL_F8_E4M3FN ? oracle_e4m3fn(bits)
+                                                    : oracle_half((uint16_t)(bits << 8), 5));
     }
     if (dtype == SHOAL_C64) {
         ORACLE_READ(struct dtype_c64, value);

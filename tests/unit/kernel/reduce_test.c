@@ -298,12 +298,26 @@ TEST(combinations_without_meaning_change_nothing)
         shoal_reduce_op op;
         shoal_dtype dtype;
     } rows[] = {
-        {SHOAL_AVG, SHOAL_BOOL},         {SHOAL_PREMUL_SUM, SHOAL_BOOL},   {SHOAL_PREMUL_SUM, SHOAL_I32},
-        {SHOAL_PREMUL_SUM, SHOAL_U8},    {SHOAL_BAND, SHOAL_F32},          {SHOAL_BOR, SHOAL_F64},
-        {SHOAL_BXOR, SHOAL_BF16},        {SHOAL_BAND, SHOAL_F16},          {SHOAL_PRODUCT, SHOAL_C64},
-        {SHOAL_MIN, SHOAL_C128},         {SHOAL_MAX, SHOAL_C64},           {SHOAL_BOR, SHOAL_C128},
-        {(shoal_reduce_op)9, SHOAL_F32}, {(shoal_reduce_op)-1, SHOAL_F32}, {SHOAL_SUM, (shoal_dtype)0},
-        {SHOAL_SUM, (shoal_dtype)16},
+        {SHOAL_AVG, SHOAL_BOOL},
+        {SHOAL_PREMUL_SUM, SHOAL_BOOL},
+        {SHOAL_PREMUL_SUM, SHOAL_I32},
+        {SHOAL_PREMUL_SUM, SHOAL_U8},
+        {SHOAL_BAND, SHOAL_F32},
+        {SHOAL_BOR, SHOAL_F64},
+        {SHOAL_BXOR, SHOAL_BF16},
+        {SHOAL_BAND, SHOAL_F16},
+        {SHOAL_PRODUCT, SHOAL_C64},
+        {SHOAL_MIN, SHOAL_C128},
+        {SHOAL_MAX, SHOAL_C64},
+        {SHOAL_BOR, SHOAL_C128},
+        {(shoal_reduce_op)9, SHOAL_F32},
+        {(shoal_reduce_op)-1, SHOAL_F32},
+        {SHOAL_SUM, (shoal_dtype)0},
+        {SHOAL_SUM, (shoal_dtype)DTYPE_COUNT},
+        {SHOAL_SUM, SHOAL_F8_E4M3FN},
+        {SHOAL_MAX, SHOAL_F8_E5M2},
+        {SHOAL_PREMUL_SUM, SHOAL_F8_E5M2},
+        {SHOAL_BOR, SHOAL_F8_E4M3FN},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t src[2] = {1, 2};
@@ -317,7 +331,8 @@ TEST(combinations_without_meaning_change_nothing)
     }
 }
 
-/* The number of combinations that are offered: 4 floats x 6, 8 integers x 8, bool x 7, 2 complex x 3. */
+/* The number of combinations that are offered: 4 floats x 6, 8 integers x 8, bool x 7, 2 complex x 3; 8-bit
+   floats have none. */
 TEST(as_many_combinations_as_documented)
 {
     int offered = 0;
@@ -349,6 +364,39 @@ TEST(integer_averages_do_not_overflow)
 }
 
 /* 2^24 + 1 + 1 is 2^24 + 2 in exact arithmetic and 2^24 when each addition rounds; f16 rounds only once. */
+/* Sums one below, at and one above each multiple of the number of sources, as large as they become: quotients that a
+   rounded division would get wrong. */
+TEST(integer_averages_truncate_next_to_whole_quotients)
+{
+    enum {
+        MOST = 1023
+    };
+    static const size_t numbers[] = {1, 2, 3, 7, 10, 49, 1000, MOST};
+    static uint32_t values[MOST][3];
+    const void *srcs[MOST];
+    uint32_t averages[3];
+    for (size_t s = 0; s < MOST; s++) {
+        srcs[s] = values[s];
+        for (size_t i = 0; i < 3; i++) {
+            values[s][i] = UINT32_MAX - 1;
+        }
+    }
+    for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++) {
+        values[0][0] = UINT32_MAX - 2;
+        values[0][2] = UINT32_MAX;
+        CHECK_OK(kernel_reduce(SHOAL_AVG, SHOAL_U32, averages, srcs, numbers[k], 3, 1.0));
+        CHECK(averages[0] == UINT32_MAX - 2);
+        CHECK(averages[1] == UINT32_MAX - 1);
+        CHECK(averages[2] == (numbers[k] == 1 ? UINT32_MAX : UINT32_MAX - 1));
+        /* The same bits as signed ones are -3, -2 and -1: truncated toward zero. */
+        int32_t signed_averages[3];
+        CHECK_OK(kernel_reduce(SHOAL_AVG, SHOAL_I32, signed_averages, srcs, numbers[k], 3, 1.0));
+        CHECK(signed_averages[0] == (numbers[k] == 1 ? -3 : -2));
+        CHECK(signed_averages[1] == -2);
+        CHECK(signed_averages[2] == -1);
+    }
+}
+
 TEST(folds_keep_the_order_and_round_where_they_say)
 {
     float singles[3] = {0x1p24f, 1, 1};

@@ -47,6 +47,8 @@ static void foreign_init(struct foreign *foreign, void *data, shoal_dtype dtype,
         [SHOAL_BOOL] = {6, 8, 1},
         [SHOAL_C64] = {kDLComplex, 64, 1},
         [SHOAL_C128] = {kDLComplex, 128, 1},
+        [SHOAL_F8_E4M3FN] = {10, 8, 1},
+        [SHOAL_F8_E5M2] = {12, 8, 1},
     };
     _Static_assert(sizeof(types) / sizeof(types[0]) == DTYPE_COUNT, "a dtype without its DLPack type");
     *foreign = (struct foreign){.n_deleted = 0};

@@ -61,7 +61,7 @@ TEST(constructors_refuse_bad_arguments)
     const int64_t big[] = {INT64_C(1) << 40, INT64_C(1) << 40};
     REQUIRE_OK(shoal_scope_begin());
     check_not_made(shoal_empty((int64_t[]){2}, 1, (shoal_dtype)0), "empty", "dtype: 0");
-    check_not_made(shoal_zeros((int64_t[]){2}, 1, (shoal_dtype)16), "zeros", "dtype: 16");
+    check_not_made(shoal_zeros((int64_t[]){2}, 1, (shoal_dtype)18), "zeros", "dtype: 18");
     check_not_made(shoal_full((int64_t[]){2}, 1, 1.0, (shoal_dtype)-4), "full", "dtype: -4");
     check_not_made(shoal_empty((int64_t[]){2, -2}, 2, SHOAL_F32), "empty", "-2");
     check_not_made(shoal_zeros(NULL, 1, SHOAL_F32), "zeros", "shape");

@@ -62,7 +62,7 @@ TEST(another_interface_or_size_is_refused)
     const struct transport *transport = NULL;
     CHECK_STATUS(transport_find("test_interface", &transport), SHOAL_ERR_UNSUPPORTED);
     check_numbers(transport, TRANSPORT_INTERFACE + 1, sizeof *transport);
-    CHECK_ERROR_TEXT("libshoal_transport_test_interface.so");
+    CHECK_ERROR_TEXT("libshoal_transport_test_interface" TRANSPORT_MODULE_SUFFIX);
     CHECK_STATUS(transport_find("test_size", &transport), SHOAL_ERR_UNSUPPORTED);
     check_numbers(transport, TRANSPORT_INTERFACE, sizeof *transport + 8);
 }
@@ -96,7 +96,8 @@ TEST(what_is_not_there_is_named)
     const struct transport *transport = NULL;
     CHECK_STATUS(transport_find("smoke", &transport), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("there is no transport \"smoke\": built in are: shm fake");
-    CHECK_ERROR_TEXT("libshoal_transport_smoke.so");
+    CHECK_ERROR_TEXT("libshoal_transport_smoke" TRANSPORT_MODULE_SUFFIX);
+    CHECK(strstr(shoal_error_text(), "another version") == NULL);
     CHECK_ERROR_TEXT(TEST_MODULES);
     /* A folder that cannot be looked into may have it. */
     CHECK_ERROR_TEXT("; /" LONG_NAME_50);
@@ -121,7 +122,7 @@ static shoal_status note_module(void *context, const char *name, const char *pat
     size_t length = strlen(listing->names);
     char file[128];
     (void)snprintf(listing->names + length, sizeof listing->names - length, " %s", name);
-    (void)snprintf(file, sizeof file, "/libshoal_transport_%s.so", name);
+    (void)snprintf(file, sizeof file, "/libshoal_transport_%s" TRANSPORT_MODULE_SUFFIX, name);
     CHECK(strlen(path) > strlen(file) && strcmp(path + strlen(path) - strlen(file), file) == 0);
     return ++listing->n_visits == listing->fails_at ? SHOAL_ERR_STATE : SHOAL_OK;
 }
@@ -170,6 +171,37 @@ TEST(services_read_variables)
     REQUIRE(setenv("SHOAL_TRANSPORT_TEST_A_VARIABLE", "value", 1) == 0);
     CHECK_STRING(transport_services.variable("TEST_A_VARIABLE"), "value");
     CHECK(unsetenv("SHOAL_TRANSPORT_TEST_A_VARIABLE") == 0);
+}
+
+/* Modules for other versions of the library may lie in the same folder: they are neither listed nor loaded, and the error says
+   that they are there. */
+TEST(modules_for_another_interface_are_named_and_not_loaded)
+{
+    static const char *const files[] = {"libshoal_transport_elder-7.so", "libshoal_transport_eldest.so"};
+    static const char *const names[] = {"elder", "eldest", "eld"};
+    const struct transport *transport = NULL;
+    for (size_t i = 0; i < 2; i++) {
+        char path[512];
+        (void)snprintf(path, sizeof path, "%s/%s", TEST_MODULES, files[i]);
+        FILE *file = fopen(path, "w");
+        REQUIRE(file != NULL);
+        CHECK(fclose(file) == 0);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_STATUS(transport_find(names[i], &transport), SHOAL_ERR_INVALID);
+        CHECK(!transport_module_is_there(names[i]));
+        const char *words = strstr(shoal_error_text(), " has libshoal_transport_");
+        CHECK_INT(words != NULL, i < 2);
+        CHECK(!words || strstr(words, files[i]));
+    }
+    struct listing listing = {.fails_at = -1};
+    CHECK_OK(transport_module_list(note_module, &listing));
+    CHECK(strstr(listing.names, "elde") == NULL);
+    for (size_t i = 0; i < 2; i++) {
+        char path[512];
+        (void)snprintf(path, sizeof path, "%s/%s", TEST_MODULES, files[i]);
+        CHECK(unlink(path) == 0);
+    }
 }
 
 /* Run by the next test, as a program of another user. */

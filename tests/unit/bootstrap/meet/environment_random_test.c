@@ -150,11 +150,17 @@ static void check_place(const struct environment *found, const struct family *fa
     }
 }
 
-/* Another rank of the same job. */
+/* Another rank of the same job. Families that do not count would contradict. */
 static void check_same_key(const struct environment *found, const struct family *family)
 {
     struct environment other;
     char text[16];
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        if (&families[i] != family) {
+            (void)unsetenv(families[i].rank);
+            (void)unsetenv(families[i].size);
+        }
+    }
     (void)snprintf(text, sizeof text, "%d", (found->rank + 1) % found->n_ranks);
     (void)setenv(family->rank, text, 1);
     REQUIRE_OK(environment_read(&other));

@@ -11,6 +11,7 @@
 #include "harness/test.h"
 
 static const char *const known[] = {
+    "_SHOAL_OUTER",
     "SHOAL_RANK",
     "SHOAL_RANKS",
     "SHOAL_KEY",
@@ -145,6 +146,28 @@ TEST(the_first_family_wins)
     SET("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "PMIX_NAMESPACE=n", "SLURM_PROCID=0",
         "SLURM_NTASKS=1", "SLURM_JOB_ID=1", "SLURM_STEP_ID=2");
     (void)read_good("Open MPI", 1, 2);
+}
+
+TEST(an_mpirun_that_was_started_later_contradicts)
+{
+    SET("SHOAL_RANK=0", "SHOAL_RANKS=2", "SHOAL_KEY=k", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2");
+    check_bad(SHOAL_ERR_INVALID, "SHOAL_RANK is 0 and SHOAL_RANKS 2, but OMPI_COMM_WORLD_RANK is 1 and "
+                                 "OMPI_COMM_WORLD_SIZE 2");
+    SET("SHOAL_RANK=0", "SHOAL_RANKS=2", "SHOAL_KEY=k", "PMI_RANK=0", "PMI_SIZE=3");
+    check_bad(SHOAL_ERR_INVALID, "SHOAL_RANKS 2, but PMI_RANK is 0 and PMI_SIZE 3");
+    /* The same place is no contradiction, and half of one says nothing. */
+    SET("SHOAL_RANK=1", "SHOAL_RANKS=2", "SHOAL_KEY=k", "PMI_RANK=1", "PMI_SIZE=2");
+    (void)read_good("SHOAL", 1, 2);
+    SET("SHOAL_RANK=1", "SHOAL_RANKS=2", "SHOAL_KEY=k", "PMI_RANK=0");
+    (void)read_good("SHOAL", 1, 2);
+    /* An mpirun further out is noted by the launcher that sets SHOAL_RANK. One that is started below is another one. */
+    SET("PMI_RANK=0", "PMI_SIZE=1");
+    REQUIRE(environment_note_outer());
+    REQUIRE(setenv("SHOAL_RANK", "1", 1) == 0 && setenv("SHOAL_RANKS", "2", 1) == 0 &&
+            setenv("SHOAL_KEY", "k", 1) == 0);
+    (void)read_good("SHOAL", 1, 2);
+    REQUIRE(setenv("PMI_SIZE", "4", 1) == 0);
+    check_bad(SHOAL_ERR_INVALID, "PMI_RANK is 0 and PMI_SIZE 4");
 }
 
 TEST(keys_tell_jobs_apart)

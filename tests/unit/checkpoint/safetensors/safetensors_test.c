@@ -287,8 +287,8 @@ static const struct bad bad_headers[] = {
     {OTHER("\"DTYPE\":\"F32\"," SHAPE_1 "," OFFSETS_4), 4, INVALID, "the key 'DTYPE'"},
     /* Dtype. */
     {OTHER("\"dtype\":1," SHAPE_1 "," OFFSETS_4), 4, INVALID, "tensor 'a': dtype is a number, not a string"},
-    {"{" TENSOR("a", "F8_E4M3", "[4]", 0, 4) "}", 4, UNSUPPORTED,
-     "tensor 'a': dtype 'F8_E4M3' is not supported"},
+    {"{" TENSOR("a", "F8_E8M0", "[4]", 0, 4) "}", 4, UNSUPPORTED,
+     "tensor 'a': dtype 'F8_E8M0' is not supported"},
     {"{" TENSOR("a", "C128", "[1]", 0, 16) "}", 16, UNSUPPORTED, "'C128'"},
     {"{" TENSOR("a", "f32", "[1]", 0, 4) "}", 4, UNSUPPORTED, "'f32'"},
     {"{" TENSOR("a", "", "[1]", 0, 4) "}", 4, UNSUPPORTED, "''"},

@@ -50,12 +50,12 @@ static void check_saved(const shoal_safetensors *file, const char *name, shoal_t
 SCOPED_TEST(every_dtype_and_layout)
 {
     enum {
-        N_DTYPES = 14,
+        N_DTYPES = 16,
         N_LAYOUTS = 8
     };
-    static const shoal_dtype dtypes[N_DTYPES] = {SHOAL_BOOL, SHOAL_U8,   SHOAL_I8,  SHOAL_U16, SHOAL_I16,
-                                                 SHOAL_F16,  SHOAL_BF16, SHOAL_U32, SHOAL_I32, SHOAL_F32,
-                                                 SHOAL_U64,  SHOAL_I64,  SHOAL_F64, SHOAL_C64};
+    static const shoal_dtype dtypes[N_DTYPES] = {
+        SHOAL_BOOL, SHOAL_U8,  SHOAL_I8,  SHOAL_U16, SHOAL_I16, SHOAL_F16, SHOAL_BF16,      SHOAL_U32,
+        SHOAL_I32,  SHOAL_F32, SHOAL_U64, SHOAL_I64, SHOAL_F64, SHOAL_C64, SHOAL_F8_E4M3FN, SHOAL_F8_E5M2};
     struct scratch scratch = scratch_make();
     struct test_random random = test_random_begin(5);
     static char name_texts[N_DTYPES * N_LAYOUTS][16];
@@ -90,6 +90,34 @@ SCOPED_TEST(every_dtype_and_layout)
         check_saved(file, names[i], tensors[i]);
     }
     shoal_safetensors_close(file);
+    scratch_remove(&scratch);
+}
+
+/* The names of the format, and every code as it is. */
+SCOPED_TEST(floats_of_8_bits)
+{
+    struct scratch scratch = scratch_make();
+    unsigned char codes[256];
+    for (int i = 0; i < 256; i++) {
+        codes[i] = (unsigned char)i;
+    }
+    const char *names[] = {"fn", "e5"};
+    shoal_tensor *tensors[] = {shoal_from_memory(codes, NUMBERS(256), 1, SHOAL_F8_E4M3FN, NULL, NULL, NULL),
+                               shoal_from_memory(codes, NUMBERS(2, 128), 2, SHOAL_F8_E5M2, NULL, NULL, NULL)};
+    REQUIRE_OK(shoal_safetensors_save(scratch_file(&scratch, "m"), names, tensors, 2, NULL));
+    size_t n_bytes;
+    char *file = scratch_read(scratch_file(&scratch, "m"), &n_bytes);
+    REQUIRE(file);
+    const char *fn = tiny_find(file, "fn", "F8_E4M3", "[256]");
+    const char *e5 = tiny_find(file, "e5", "F8_E5M2", "[2,128]");
+    CHECK(fn && memcmp(fn, codes, sizeof codes) == 0);
+    CHECK(e5 && memcmp(e5, codes, sizeof codes) == 0);
+    free(file);
+    shoal_safetensors *opened;
+    REQUIRE_OK(shoal_safetensors_open(scratch_file(&scratch, "m"), &opened));
+    check_saved(opened, "fn", tensors[0]);
+    check_saved(opened, "e5", tensors[1]);
+    shoal_safetensors_close(opened);
     scratch_remove(&scratch);
 }
 
@@ -146,7 +174,8 @@ TEST(no_tensors_at_all)
 
 /* Golden files ------------------------------------------------------------------------------------------- */
 
-/* The file as tensors, saved in another order, is the file: the reference implementation wrote it. */
+/* The file as tensors, saved in another order, is the file: the reference implementation wrote it. Files of the second
+   recording ("more_") were joined by a script, which also pads a header that needs no padding. */
 static void rewrite(const struct scratch *scratch, const char *source)
 {
     shoal_safetensors *file;
@@ -194,7 +223,7 @@ TEST(golden_files_are_written_again_byte_for_byte)
     DIR *directory = opendir(path);
     int n_files = 0;
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
-        if (strstr(entry->d_name, ".safetensors")) {
+        if (strstr(entry->d_name, ".safetensors") && strncmp(entry->d_name, "more_", 5) != 0) {
             (void)snprintf(path, sizeof path, "%s/tests/golden/%.200s", source_dir, entry->d_name);
             rewrite(&scratch, path);
             n_files++;

@@ -186,8 +186,8 @@ TEST(a_capture_is_told_of_parameters_that_were_gathered)
     CHECK_STRING(text.text,
                  "graph {\n"
                  "    %x = placeholder : f32[2, 6]\n"
-                 "    %layers_0_weight = placeholder : f32[6]\n"
-                 "    %cat = cat([%layers_0_weight, %layers_0_weight], 0) unit \"layers.0\" : f32[12]\n"
+                 "    %layers.0.weight = placeholder : f32[6]\n"
+                 "    %cat = cat([%layers.0.weight, %layers.0.weight], 0) unit \"layers.0\" : f32[12]\n"
                  "    %view = view(%cat, [2, 6]) unit \"layers.0\" : f32[2, 6]\n"
                  "    %mul = mul(%view, %x) : f32[2, 6]\n"
                  "    %neg = neg(%cat) unit \"layers.0\" : f32[12]\n"

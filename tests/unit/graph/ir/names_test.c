@@ -115,8 +115,11 @@ TEST(a_number_without_a_name_is_none)
 TEST(other_characters_become_underscores)
 {
     shoal_graph *graph = make_graph();
-    CHECK_STRING(named(graph, "layers.0.weight"), "layers_0_weight");
-    CHECK_STRING(named(graph, "layers_0_weight"), "layers_0_weight_1");
+    CHECK_STRING(named(graph, "layers.0.weight"), "layers.0.weight");
+    CHECK_STRING(named(graph, "layers.0.weight"), "layers.0.weight_1");
+    CHECK_STRING(named(graph, "layers_0_weight"), "layers_0_weight");
+    CHECK_STRING(named(graph, ".x"), "_x");
+    CHECK_STRING(named(graph, "0.x"), "_0.x");
     CHECK_STRING(named(graph, "0"), "_0");
     CHECK_STRING(named(graph, "7x"), "_7x");
     CHECK_STRING(named(graph, ""), "_");

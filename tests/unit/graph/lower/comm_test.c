@@ -59,6 +59,50 @@ TEST(one_shot_in_place)
                 "}\n");
 }
 
+/* A value in comm memory of one group that is reduced over another one, too: a copy of it in that group's memory. */
+TEST(one_shot_of_a_second_group)
+{
+    shoal_compile_options options = {.struct_size = sizeof options, .one_shot = true};
+    lower_check("graph {\n"
+                "    group @w = [[0, 1]]\n"
+                "    group @v = [[0, 1]]\n"
+                "    %x = placeholder : f32[4, 4]\n"
+                "    %a = neg(%x)\n"
+                "    %r = all_reduce(%a, \"sum\", @w)\n"
+                "    %w = wait_tensor(%r)\n"
+                "    %q = all_reduce(%a, \"sum\", @v)\n"
+                "    %v = wait_tensor(%q)\n"
+                "    %p = all_reduce_(%a, \"sum\", @v)\n"
+                "    %u = wait_tensor(%p)\n"
+                "    %m = mul(%v, %w)\n"
+                "    %n = mul(%m, %u)\n"
+                "    return [%n]\n"
+                "}\n",
+                &options, 0,
+                "plan {\n"
+                "    group @w = [0, 1], 1 collectives, 64 bytes of comm memory\n"
+                "    group @v = [0, 1], 2 collectives, 128 bytes of comm memory\n"
+                "    pool 128 bytes, outputs 64 bytes, peak 128 bytes\n"
+                "    b0 %x = input 0, 64 bytes\n"
+                "    b1 %a = comm 1 of @w at 0, 64 bytes, 0..8\n"
+                "    b2 %r = pool at 0, 64 bytes, 1..7\n"
+                "    b3 %q = comm 2 of @v at 0, 64 bytes, 2..7\n"
+                "    b4 %p = comm 3 of @v at 64, 64 bytes, 4..6\n"
+                "    b5 %m = pool at 64, 64 bytes, 7..8\n"
+                "    b6 %n = output at 0, 64 bytes, 8..9\n"
+                "    0 %a = neg(b0:f32[4, 4]) -> b1:f32[4, 4]\n"
+                "    1 %r = block all_reduce sum @w 0: b1:f32[4, 4] to b2:f32[4, 4]\n"
+                "    2 %q = copy_(b3:f32[4, 4], b1:f32[4, 4]) -> b3:f32[4, 4]\n"
+                "    3 %q = block all_reduce sum @v 0: in place on b3:f32[4, 4]\n"
+                "    4 %p = copy_(b4:f32[4, 4], b1:f32[4, 4]) -> b4:f32[4, 4]\n"
+                "    5 %p = block all_reduce sum @v 1: in place on b4:f32[4, 4]\n"
+                "    6 %p = copy_(b1:f32[4, 4], b4:f32[4, 4]) -> b1:f32[4, 4]\n"
+                "    7 %m = mul(b3:f32[4, 4], b2:f32[4, 4]) -> b5:f32[4, 4]\n"
+                "    8 %n = mul(b5:f32[4, 4], b1:f32[4, 4]) -> b6:f32[4, 4]\n"
+                "    return [b6:f32[4, 4]]\n"
+                "}\n");
+}
+
 /* S3, S6: not of inputs, and not for other operators. */
 TEST(no_one_shot)
 {
@@ -444,7 +488,7 @@ TEST(packs_lists)
                 "    b6 %n = output at 64, 8 bytes, 6..7\n"
                 "    0 %ga = neg(b0:bf16[3, 2]) -> b2:bf16[3, 2]\n"
                 "    1 %gb = neg(b1:bf16[4]) -> b3:bf16[4]\n"
-                "    2 %r = chunk_cat([b2:bf16[3, 2], b3:bf16[4]], 2, f32) -> b4:f32[2, 6], scratch of 64 "
+                "    2 %r = chunk_cat([b2:bf16[3, 2], b3:bf16[4]], 2, f32, 0) -> b4:f32[2, 6], scratch of 64 "
                 "bytes at 128\n"
                 "    3 %r = start reduce_scatter avg @w 0: b4:f32[2, 6] to b5:f32[6]\n"
                 "    4 %w0 = wait @w 0\n"

@@ -96,7 +96,7 @@ TEST(a_network_has_the_bits_of_an_eager_step)
     shoal_graph *graph = capture_check(&step, NULL);
     REQUIRE(graph != NULL);
     CHECK_INT(capture_n_outputs(graph), 2 + 2 * N_LAYERS + 2);
-    CHECK(shoal_graph_find(graph, "layer_weight_1") != NULL);
+    CHECK(shoal_graph_find(graph, "layer.weight_1") != NULL);
     shoal_graph_free(graph);
     shoal_tensor_unref(tokens);
     free_mlp(&mlp);

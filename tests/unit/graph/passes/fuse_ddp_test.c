@@ -72,6 +72,7 @@ TEST(d1_d2_four_layers_coalesced)
         shoal_pass_options options = SHOAL_PASS_OPTIONS_INIT;
         shoal_pass_report report = SHOAL_PASS_REPORT_INIT;
         const char *passes[] = {COALESCED, SCHEDULE};
+        options.bucket_size_mb = 25;
         REQUIRE_OK(shoal_graph_run_passes(graph, passes, 2, &options, &report));
         CHECK_INT(report.n_buckets, 3);
         CHECK_INT(ddp_count(graph, "foreach_div"), 3);
@@ -135,7 +136,7 @@ TEST(d15_to_d19_sizes)
         check_buckets(passes[i], (int64_t[]){MIB / 2, MIB / 2, 1}, 3, 25, 2);     /* D16: exactly */
         check_buckets(passes[i], (int64_t[]){MIB / 2, MIB / 2 - 1, 1}, 3, 25, 1); /* one float less */
         check_buckets(passes[i], (int64_t[]){MIB, 1, 3 * MIB, 1, 1}, 5, 2, 3);    /* D17 */
-        check_buckets(passes[i], (int64_t[]){MIB, 25 * MIB, 1, 2}, 4, 0, 3);      /* D18, 0 is 25 */
+        check_buckets(passes[i], (int64_t[]){MIB, 25 * MIB, 1, 2}, 4, 25, 3);     /* D18 */
         check_buckets(passes[i], (int64_t[]){1, MIB, 1, 1, 1}, 5, -1, 4);         /* D19 */
     }
 }
@@ -258,8 +259,9 @@ TEST(d12_tensor_parallel)
 
 /* Keys ------------------------------------------------------------------------------------------------------ */
 
-/* Chains of two kinds, turn by turn: two of each are joined, so two starts are left, in the order of the second ones. */
-static void check_interleaved(const char *pass, struct ddp_chain a, struct ddp_chain b, shoal_dtype dtype_b)
+/* Chains of two kinds, turn by turn. If they may not be joined, two starts are left, in the order of the second ones. */
+static void check_joined(const char *pass, struct ddp_chain a, struct ddp_chain b, shoal_dtype dtype_b,
+                         size_t n_starts)
 {
     char before[4096];
     char after[4096];
@@ -273,13 +275,18 @@ static void check_interleaved(const char *pass, struct ddp_chain a, struct ddp_c
     }
     ddp_output(graph, waits, 4);
     size_t n_bytes = evaluate(graph, before, sizeof before);
-    CHECK_INT(ddp_run(graph, pass, 0), 2);
+    CHECK_INT(ddp_run(graph, pass, 0), n_starts);
     CHECK_INT(ddp_count(graph, "all_reduce") + ddp_count(graph, "all_reduce_") +
                   ddp_count(graph, "all_reduce_coalesced"),
-              2);
+              n_starts);
     CHECK_INT(evaluate(graph, after, sizeof after), n_bytes);
     CHECK_BYTES(after, before, n_bytes);
     shoal_graph_free(graph);
+}
+
+static void check_interleaved(const char *pass, struct ddp_chain a, struct ddp_chain b, shoal_dtype dtype_b)
+{
+    check_joined(pass, a, b, dtype_b, 2);
 }
 
 TEST(d24_keys)
@@ -291,9 +298,20 @@ TEST(d24_keys)
         check_interleaved(passes[i], plain, (struct ddp_chain){.divisor = 4}, SHOAL_F32);
         check_interleaved(passes[i], plain, plain, SHOAL_F64);
         check_interleaved(passes[i], plain, (struct ddp_chain){.divisor = 8, .reduce = "avg"}, SHOAL_F32);
-        check_interleaved(passes[i], plain, (struct ddp_chain){.divisor = 8, .start = "all_reduce_"},
-                          SHOAL_F32);
         check_interleaved(passes[i], plain, (struct ddp_chain){.reduce = "avg"}, SHOAL_F32);
+    }
+}
+
+/* What is reduced in place, in memory of its own, is joined with what is not, whichever comes last. */
+TEST(d24_both_forms)
+{
+    const struct ddp_chain plain = {.divisor = 8};
+    const struct ddp_chain in_place = {.divisor = 8, .start = "all_reduce_"};
+    const char *passes[] = {CONCAT, COALESCED};
+    for (size_t i = 0; i < 2; i++) {
+        check_joined(passes[i], plain, in_place, SHOAL_F32, 1);
+        check_joined(passes[i], in_place, plain, SHOAL_F32, 1);
+        check_joined(passes[i], plain, in_place, SHOAL_F64, 2);
     }
 }
 
@@ -573,7 +591,7 @@ TEST(many_gradients)
     }
     ddp_output(graph, waits, n);
     free(waits);
-    CHECK_INT(ddp_run(graph, DRIVER, 0), 1);
+    CHECK_INT(ddp_run(graph, DRIVER, 25), 1);
     CHECK_INT(ddp_count(graph, "all_reduce"), 1);
     shoal_graph_free(graph);
 }

@@ -85,22 +85,36 @@ TEST(r4_reorder_compute_for_overlap)
     shoal_graph_free(graph);
 }
 
-/* Ten microseconds and a little are six small calls. */
+/* A start of 1120 ns and 16 bytes at 12.8 per ns; calls of 30 ns and 32 bytes at 48 per ns: 38 of them cover it. On the
+   other machine a start takes 2180 ns, a call 42, and 52 do. */
 TEST(a_start_is_covered_for_its_time)
 {
-    shoal_graph *graph = build_graph(2);
-    shoal_node *a = build_input(graph, "a", 4);
-    shoal_node *wait = build_wait(graph, build_all_reduce(graph, a));
-    shoal_node *second = build_all_reduce(graph, BUILD_CALL(graph, "neg", arg_node(wait)));
-    shoal_node *chain = a;
-    for (int i = 0; i < 8; i++) {
-        chain = MM(graph, "mm", chain);
+    static const struct {
+        const char *machine;
+        int n_covering;
+    } rows[] = {{"neoverse_v1", 38}, {"xeon_16", 52}};
+    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+        shoal_graph *graph = build_graph(2);
+        shoal_node *a = build_input(graph, "a", 4);
+        shoal_node *wait = build_wait(graph, build_all_reduce(graph, a));
+        shoal_node *second = build_all_reduce(graph, BUILD_CALL(graph, "neg", arg_node(wait)));
+        shoal_node *chain = a;
+        for (int i = 0; i < 80; i++) {
+            chain = MM(graph, "mm", chain);
+        }
+        build_output(graph, 2, chain, build_wait(graph, second));
+        shoal_pass_options options = SHOAL_PASS_OPTIONS_INIT;
+        const char *pass = OVERLAP;
+        options.machine = rows[k].machine;
+        CHECK_OK(shoal_graph_run_passes(graph, &pass, 1, &options, NULL));
+        int n_covering = 0;
+        for (const shoal_node *node = shoal_node_next(shoal_graph_find(graph, "all_reduce")); node != wait;
+             node = shoal_node_next(node)) {
+            n_covering++;
+        }
+        CHECK_INT(n_covering, rows[k].n_covering);
+        shoal_graph_free(graph);
     }
-    build_output(graph, 2, chain, build_wait(graph, second));
-    run(graph, OVERLAP);
-    CHECK_NODES(graph, "a all_reduce mm mm_1 mm_2 mm_3 mm_4 mm_5 wait_tensor neg all_reduce_1 mm_6 mm_7 "
-                       "wait_tensor_1 output");
-    shoal_graph_free(graph);
 }
 
 TEST(r7_starts_stay_in_order)

@@ -212,6 +212,25 @@ TEST_RANKS(windows_of_two_groups, 2)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* Blocking sums of one value over two groups, and in place: a copy for the second group. */
+TEST_RANKS(one_shot_of_two_groups, 2)
+{
+    static const char text[] =
+        "graph {\ngroup @g = [[0, 1]]\ngroup @h = [[0, 1]]\n%x = placeholder : f32[4, 3]\n"
+        "%a = neg(%x)\n%r = all_reduce(%a, \"sum\", @g)\n%w = wait_tensor(%r)\n"
+        "%q = all_reduce(%a, \"sum\", @h)\n%v = wait_tensor(%q)\n"
+        "%t = transpose(%a, 0, 1)\n%p = all_reduce_(%t, \"sum\", @h)\n"
+        "%u = wait_tensor(%p)\nreturn [%w, %v, %a, %u]\n}\n";
+    shoal_compile_options options = {.struct_size = sizeof options, .one_shot = true};
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_graph *graph = run_parse(text, 2);
+    REQUIRE(graph != NULL);
+    plan_rounds(world, graph, graph, &options, 4, 4);
+    shoal_graph_free(graph);
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* Results of a list that lie one after the other, as another dtype, and given out. */
 TEST_RANKS(parts_of_a_packed_list, 2)
 {

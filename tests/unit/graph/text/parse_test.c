@@ -77,11 +77,13 @@ TEST(names)
          "line 2, column 14: %z is used before it is defined, in line 3"},
         {IN_GRAPH("%y = neg(%y)"), "line 2, column 14: there is no node %y"},
         {IN_GRAPH("%x = neg(%x)"), "line 2, column 5: %x is defined twice"},
-        {IN_GRAPH("%y.z = neg(%x)"), "line 2, column 5: \"y.z\" cannot be the name of a node; %y_z could"},
+        {IN_GRAPH("%.z = neg(%x)"), "line 2, column 5: \".z\" cannot be the name of a node; %_z could"},
         {IN_GRAPH("%3 = neg(%x)"), "line 2, column 5: \"3\" cannot be the name of a node"},
         {IN_GRAPH("%y = sum(%x, 3)"), "sum: dims: the value is of kind int, ints expected"},
         {IN_GRAPH("%y = negg(%x)"),
          "line 2, column 10: there is no op negg; the nearest are \"neg\" and \"neg_\""},
+        {IN_GRAPH("%y = nn.tanh(%x)"),
+         "there is no op nn.tanh; the ops of libshoal_nn exist after shoal_nn_init()"},
         {IN_GRAPH("%y = broadcast(%x, 0, @h)"), "line 2, column 27: there is no group @h; the nearest"},
         {"graph { %x = placeholder : f32[4] %y = broadcast(%x, 0, @h) }",
          "there is no group @h; there are no groups"},
@@ -211,6 +213,8 @@ TEST(constants)
          "line 2, column 23: expected a number, inf or nan, found ']'"},
         {IN_GRAPH("%y = constant [1e39] : f32[1]"), "line 2, column 20: 1e39 is too large for f32"},
         {IN_GRAPH("%y = constant [65520] : f16[1]"), "line 2, column 20: 65520 is too large for f16"},
+        {IN_GRAPH("%y = constant [465] : f8_e4m3fn[1]"), "line 2, column 20: 465 is too large for f8_e4m3fn"},
+        {IN_GRAPH("%y = constant [-inf] : f8_e4m3fn[1]"), "line 2, column 21: f8_e4m3fn has no infinity"},
         {IN_GRAPH("%y = constant [1e-50] : f32[1]"), "line 2, column 20: 1e-50 is too small for f32"},
         {IN_GRAPH("%y = constant [128] : i8[1]"), "line 2, column 20: 128 is too large: at most 127"},
         {IN_GRAPH("%y = constant [-129] : i8[1]"), "line 2, column 21: 129 is too large: at most 128"},
@@ -362,12 +366,22 @@ TEST(dot)
         "    n4 -> n5;\n"
         "    n6 [label=\"%output\\noutput\", fillcolor=lightgrey];\n"
         "    n5 -> n6;\n"
+        "    subgraph cluster_legend {\n"
+        "        label=\"legend\";\n"
+        "        legend0 [label=\"input, constant or output\", fillcolor=lightgrey];\n"
+        "        legend1 [label=\"starts communication\", fillcolor=lightsalmon];\n"
+        "        legend2 [label=\"waits for communication\", fillcolor=lightblue];\n"
+        "        legend3 [label=\"compute that can hide communication\", fillcolor=palegreen];\n"
+        "        legend4 [label=\"other calls\", fillcolor=white];\n"
+        "        legend_marked [label=\"made\", fillcolor=yellow];\n"
+        "    }\n"
         "}\n";
     shoal_graph *graph = NULL;
     struct graph_text picture = {.bytes = NULL};
     struct graph_text plain = {.bytes = NULL};
     REQUIRE_OK(shoal_graph_parse(text, strlen(text), &graph));
-    CHECK_OK(graph_print_dot_marked(graph, (bool[]){false, true}, 2, graph_text_write, &picture));
+    const struct dot_marks marks = {.is_marked = (bool[]){false, true}, .n_marks = 2, .what = "made"};
+    CHECK_OK(graph_print_dot_marked(graph, &marks, graph_text_write, &picture));
     CHECK_STRING(picture.bytes, expected);
     CHECK_OK(shoal_graph_print_dot(graph, graph_text_write, &plain));
     CHECK(plain.bytes && strstr(plain.bytes, "%c\\nconstant\\nf32[4]\", fillcolor=lightgrey"));

@@ -303,7 +303,7 @@ TEST(constants_of_all_dtypes_keep_their_bits)
     shoal_graph *again = NULL;
     REQUIRE_OK(shoal_scope_begin());
     REQUIRE_OK(shoal_graph_create(&graph));
-    for (int dtype = SHOAL_F64; dtype <= SHOAL_C128; dtype++) {
+    for (int dtype = SHOAL_F64; dtype <= SHOAL_F8_E5M2; dtype++) {
         for (size_t i = 0; i < 4 * sizeof counts / sizeof counts[0]; i++) {
             shoal_tensor *tensor = make_constant(&random, (shoal_dtype)dtype, counts[i / 4]);
             REQUIRE_OK(shoal_graph_constant(graph, "c", tensor, NULL));
@@ -408,7 +408,8 @@ TEST(constants_by_hand)
     check_prints("graph { %a = constant [1, -0.0, 1e-3] : f32[3] %b = constant [true, false] : bool[2]\n"
                  "%c = constant [(1, -inf)] : c64[1] %d = constant [-128, 127] : i8[2]\n"
                  "%e = constant [18446744073709551615] : u64[] %f = constant hex \"00C07F7f\" : bf16[2]\n"
-                 "%g = constant [] : i64[0] }",
+                 "%g = constant [] : i64[0] %h = constant [448, 0.3, -0.0, nan] : f8_e4m3fn[4]\n"
+                 "%i = constant [inf, 0.3, 1e-5] : f8_e5m2[3] %j = constant hex \"FF7d\" : f8_e5m2[2] }",
                  "graph {\n"
                  "    %a = constant [1.0, -0.0, 0.001] : f32[3]\n"
                  "    %b = constant [true, false] : bool[2]\n"
@@ -417,6 +418,9 @@ TEST(constants_by_hand)
                  "    %e = constant [18446744073709551615] : u64[]\n"
                  "    %f = constant [-2.0, 3.39e38] : bf16[2]\n"
                  "    %g = constant [] : i64[0]\n"
+                 "    %h = constant [450.0, 0.3, -0.0, nan] : f8_e4m3fn[4]\n"
+                 "    %i = constant [inf, 0.3, 0.00002] : f8_e5m2[3]\n"
+                 "    %j = constant hex \"ff7d\" : f8_e5m2[2]\n"
                  "}\n");
 }
 

@@ -234,11 +234,19 @@ NN_TEST(built_in_ops)
         }
         const shoal_value dtype = {.kind = SHOAL_VALUE_DTYPE, .as.dtype = SHOAL_F16};
         const shoal_value sizes = {.kind = SHOAL_VALUE_INTS, .count = 2, .as.integers = INTS(1, 2)};
-        CHECK(check_op("chunk_cat", (shoal_value[]){box_list(list, 3), box_int(2), dtype}, 3) > 0);
+        CHECK(check_op("chunk_cat", (shoal_value[]){box_list(list, 3), box_int(2), dtype, box_int(0)}, 4) >
+              0);
+        shoal_tensor *packed = make(2, 2 * (3 + 4 + 5), SHOAL_BF16, false);
+        CHECK(check_op("chunk_cat_out",
+                       (shoal_value[]){box(packed), box_list(list, 3), box_int(2), box_int(0)}, 4) > 0);
         CHECK(check_op("foreach_copy_", (shoal_value[]){box_list(list, 3), box_list(others, 3)}, 2) > 0);
         size_t bytes = check_op("where_equal", (shoal_value[]){box(list[0]), box(list[0]), box(list[0])}, 3);
         CHECK_INT(bytes, is_strided ? 3 * 64 : 0);
         bytes = check_op("split_with_sizes_copy", (shoal_value[]){box(list[0]), sizes, box_int(-1)}, 3);
+        CHECK_INT(bytes, is_strided ? 0 : 64);
+        shoal_tensor *pieces[] = {make(4, 1, SHOAL_F32, false), make(4, 2, SHOAL_F32, false)};
+        bytes = check_op("split_with_sizes_copy_out",
+                         (shoal_value[]){box_list(pieces, 2), box(list[0]), sizes, box_int(1)}, 4);
         CHECK_INT(bytes, is_strided ? 0 : 64);
         CHECK_INT(check_op("add", (shoal_value[]){box(list[0]), box(list[0])}, 2), 0);
     }

@@ -301,6 +301,9 @@ NN_TEST(optimizers_refuse_nonsense)
     CHECK_ERROR_TEXT("of shape [3, 2], is not contiguous");
     CHECK_STATUS(shoal_nn_adamw_create(&whole, 1, NULL, &optimizer), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("nn_adamw_create: parameter 0: i32 is not one of");
+    shoal_tensor *codes = shoal_zeros((int64_t[]){4}, 1, SHOAL_F8_E4M3FN);
+    CHECK_STATUS(shoal_nn_adamw_create(&codes, 1, NULL, &optimizer), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("nn_adamw_create: parameter 0: f8_e4m3fn is not one of");
     shoal_nn_adamw_options bad = golden;
     bad.beta2 = 1;
     CHECK_STATUS(shoal_nn_adamw_create(&x, 1, &bad, &optimizer), SHOAL_ERR_INVALID);

@@ -141,7 +141,8 @@ static inline bool fuzz_run_passes(shoal_graph *graph, const struct fuzz_choice 
         }
         counts->n_passes++;
         counts->n_changed += done.n_created + done.n_erased > 0 ? 1 : 0;
-        if (fuzz_has_changed(graph, facts)) {
+        bool is_dead = strcmp(choice->names[i], "remove_dead") == 0 && done.n_erased > 0;
+        if (is_dead || fuzz_has_changed(graph, facts)) {
             fuzz_count_change(choice->names[i], counts);
         }
         if (!fuzz_check_pass(graph, facts, choice->names[i], report)) {

@@ -165,31 +165,32 @@ TEST(gradients_are_divided_exactly_once)
 /* Every shard of a unit, in one process: no groups, no world. */
 struct paper {
     struct fsdp_context context;
+    struct fsdp_domain domain;
     struct fsdp_unit *unit;
 };
 
 static bool paper_open(struct paper *paper, int n_shards)
 {
     memset(paper, 0, sizeof *paper);
-    paper->context.mesh = (struct fsdp_mesh){.n_shards = n_shards, .n_replicas = 1};
-    fsdp_pool_init(&paper->context.pools.buffers, FSDP_BUFFERS, NULL, &paper->context.memory);
+    paper->domain.mesh = (struct fsdp_mesh){.n_shards = n_shards, .n_replicas = 1};
+    fsdp_pool_init(&paper->domain.pools.buffers, FSDP_BUFFERS, NULL, &paper->context.memory);
     return CHECK_OK(fsdp_unit_create_alone("paper", &paper->unit)) &&
-           CHECK_OK(fsdp_context_adopt(&paper->context, paper->unit));
+           CHECK_OK(fsdp_context_adopt(&paper->context, &paper->domain, paper->unit));
 }
 
 static void paper_close(struct paper *paper)
 {
     fsdp_unit_drop_grads(paper->unit);
     fsdp_unit_free(paper->unit);
-    fsdp_pool_free(&paper->context.pools.buffers);
+    fsdp_pool_free(&paper->domain.pools.buffers);
     mem_free(paper->context.units);
 }
 
 static bool paper_add(struct paper *paper, int n_dims, const int64_t *shape, int dim)
 {
     struct fsdp_param param;
-    return CHECK_OK(fsdp_param_init(&param, "w", SHOAL_F32, n_dims, shape, dim, 0,
-                                    paper->context.mesh.n_shards)) &&
+    return CHECK_OK(
+               fsdp_param_init(&param, "w", SHOAL_F32, n_dims, shape, dim, 0, paper->domain.mesh.n_shards)) &&
            CHECK_OK(fsdp_unit_add_param(paper->unit, &param));
 }
 
@@ -429,7 +430,7 @@ static void check_mixed(const shoal_dtype *dtypes, bool is_strided)
         wide[i] = shoal_to_dtype(grads[i], SHOAL_F32);
         REQUIRE(paper_add(&paper, mixed_shapes[i].n_dims, mixed_shapes[i].shape, 0));
     }
-    const shoal_tensor *wanted = shoal_chunk_cat(wide, N_MIXED, MIXED_SHARDS, SHOAL_F32);
+    const shoal_tensor *wanted = shoal_chunk_cat(wide, N_MIXED, 0, MIXED_SHARDS, SHOAL_F32);
     REQUIRE(wanted != NULL);
     size_t row = (size_t)shoal_tensor_shape(wanted)[1];
     paper.unit->grads.dtype = SHOAL_F32;
