@@ -17,6 +17,12 @@ install(FILES "${SHOAL_STATIC_LIBRARY}" "${SHOAL_COMPAT_STATIC_LIBRARY}" "${SHOA
     DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
     FILES_MATCHING PATTERN "*.1")
+if(NOT CMAKE_CROSSCOMPILING)
+    set(completion "${CMAKE_BINARY_DIR}/completion")
+    install(FILES "${completion}/shoal.bash" DESTINATION "${SHOAL_BASH_COMPLETIONS}" RENAME shoal)
+    install(FILES "${completion}/shoal.zsh" DESTINATION "${SHOAL_ZSH_COMPLETIONS}" RENAME _shoal)
+    install(FILES "${completion}/shoal.fish" DESTINATION "${SHOAL_FISH_COMPLETIONS}")
+endif()
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples"
     FILES_MATCHING PATTERN "*.c" PATTERN "*.graph")
 

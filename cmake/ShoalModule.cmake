@@ -1,12 +1,30 @@
 # SPDX-License-Identifier: MIT
-# shoal_add_transport_module(NAME SOURCE...): libshoal_transport_<NAME>.so from sources beside the calling file, installed with the library. It sees
-# the headers of src/, and no symbol of the library: what it needs of it comes through services (transport/module.h).
+# Transports in libraries of their own, which libshoal loads. They see the headers of src/, and no symbol of the library:
+# what they need of it comes through services (transport/module.h). The number of that interface is part of their names, so
+# that those of several versions of the library can lie in one folder.
+file(STRINGS "${CMAKE_SOURCE_DIR}/src/transport/transport.h" interface_line REGEX "^#define TRANSPORT_INTERFACE [0-9]+")
+if(NOT interface_line MATCHES "^#define TRANSPORT_INTERFACE ([0-9]+)")
+    message(FATAL_ERROR "src/transport/transport.h does not define TRANSPORT_INTERFACE")
+endif()
+set(SHOAL_MODULE_SUFFIX "-${CMAKE_MATCH_1}")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/transport/transport.h")
+
+# shoal_name_module(TARGET STEM): the file of a module is lib<STEM>-<interface>.so.
+function(shoal_name_module target stem)
+    set_target_properties("${target}" PROPERTIES
+        PREFIX "lib"
+        OUTPUT_NAME "${stem}${SHOAL_MODULE_SUFFIX}")
+endfunction()
+
+# shoal_add_transport_module(NAME SOURCE...): libshoal_transport_<NAME>-<interface>.so from sources beside the calling file, in
+# the folder "shoal" beside the library, and installed there.
 function(shoal_add_transport_module name)
     set(target "shoal_transport_${name}")
     list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_LIST_DIR}/")
     add_library("${target}" MODULE ${ARGN})
+    shoal_name_module("${target}" "${target}")
     set_target_properties("${target}" PROPERTIES
-        PREFIX "lib"
+        LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/shoal"
         C_VISIBILITY_PRESET hidden
         POSITION_INDEPENDENT_CODE ON)
     target_include_directories("${target}" PRIVATE
@@ -14,5 +32,5 @@ function(shoal_add_transport_module name)
         "${CMAKE_SOURCE_DIR}/src"
         "${DLPACK_INCLUDE_DIR}")
     target_link_libraries("${target}" PRIVATE shoal_flags Threads::Threads)
-    install(TARGETS "${target}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+    install(TARGETS "${target}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/shoal")
 endfunction()

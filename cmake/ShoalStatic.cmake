@@ -10,7 +10,7 @@ function(shoal_add_static target name objects variable)
         COMMAND "${CMAKE_LINKER}" -r -o "${joined}" $<TARGET_OBJECTS:${objects}>
         COMMAND "${CMAKE_OBJCOPY}" --localize-hidden "${joined}"
         COMMAND "${CMAKE_COMMAND}" -E rm -f "${library}"
-        COMMAND "${CMAKE_AR}" rcs "${library}" "${joined}"
+        COMMAND "${CMAKE_AR}" rcsD "${library}" "${joined}"
         DEPENDS ${objects} $<TARGET_OBJECTS:${objects}>
         COMMAND_EXPAND_LISTS VERBATIM
         COMMENT "Joining objects into lib${name}.a")
