@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""Collectives of ranks on arrays, without copies: Shoal for Python.
+
+>>> import shoal
+>>> from array import array
+>>> with shoal.World() as world:
+...     print(world.group.all_reduce(array("f", [1.0, 2.0])).tolist())
+[1.0, 2.0]
+"""
+
+from ._api import VERSION as __version__
+from ._api import Dtype, ReduceOp
+from .errors import (
+    CancelledError,
+    Error,
+    InternalError,
+    InvalidError,
+    MismatchError,
+    NoMemoryError,
+    PeerError,
+    StateError,
+    Status,
+    SystemCallError,
+    TimeoutError,
+    UnsupportedError,
+)
+from .groups import Group
+from .launching import LaunchError, launch
+from .meshes import Mesh
+from .stores import Store
+from .windows import Symmetric, Window
+from .works import Work
+from .worlds import World
+
+__all__ = [
+    "CancelledError",
+    "Dtype",
+    "Error",
+    "Group",
+    "InternalError",
+    "InvalidError",
+    "LaunchError",
+    "Mesh",
+    "MismatchError",
+    "NoMemoryError",
+    "PeerError",
+    "ReduceOp",
+    "StateError",
+    "Status",
+    "Store",
+    "Symmetric",
+    "SystemCallError",
+    "TimeoutError",
+    "UnsupportedError",
+    "Window",
+    "Work",
+    "World",
+    "__version__",
+    "launch",
+]
