@@ -7,7 +7,7 @@ RELEASE_OPTIONS ?=
 # For ctest: make test TEST_OPTIONS='-R unit/base -j 8'
 TEST_OPTIONS ?=
 
-.PHONY: all run test test-asan test-tsan test-hosts bench sweep drill deviate soak fuzz fuzz-passes install lint tidy clean
+.PHONY: all run test test-asan test-tsan test-browser test-python wheel test-hosts test-slurm bench sweep drill deviate settings soak fuzz fuzz-passes install uninstall lint tidy clean
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -38,10 +38,31 @@ test-asan test-tsan: test-%:
 	@cmake --build --preset $* -j $(JOBS)
 	@ctest --preset $* $(TEST_OPTIONS)
 
+# The page of `shoal report` in Debian's Chromium, which this installs, and without which it fails.
+test-browser:
+	@scripts/deps.sh build browser
+	@$(MAKE) all
+	@tests/browser/page.pl build/bin/shoal
+
+# The Python package on the libraries of `make all`.
+test-python:
+	@scripts/deps.sh build python
+	@$(MAKE) all
+	@scripts/test_python.sh
+
+# A wheel for pip, with the libraries inside: build/dist/shoal-VERSION-py3-none-linux_MACHINE.whl
+wheel:
+	@scripts/deps.sh build wheel
+	@scripts/wheel.sh
+
 # Several hosts, made of namespaces: needs root. `scripts/test_hosts.sh fixture` runs one test of it.
 test-hosts:
 	@scripts/deps.sh build test
 	@scripts/test_hosts.sh
+
+test-slurm:
+	@scripts/deps.sh build test slurm
+	@scripts/test_slurm.sh
 
 # RANKS, SIZES, ROTATE, ROUNDS and REPORT (a file for what is printed) go to bench/run.sh.
 bench: all
@@ -58,6 +79,11 @@ sweep:
 deviate:
 	@scripts/deps.sh build test
 	@scripts/deviate.sh
+
+# Random settings of sharded units, compiled beside eager: 200 networks for each number of ranks.
+settings:
+	@scripts/deps.sh build test
+	@scripts/settings.sh
 
 drill:
 	@scripts/deps.sh build test
@@ -78,8 +104,17 @@ fuzz-passes:
 	@scripts/deps.sh build test
 	@scripts/fuzz_passes.sh
 
+# As absolute paths, in which there may be blanks. An empty DESTDIR is none.
+absolute = $$(realpath -ms -- "$$$(1)")
+install uninstall: export PREFIX := $(PREFIX)
+install uninstall: export DESTDIR := $(DESTDIR)
+
 install: all
-	@cmake --install build --prefix "$(abspath $(PREFIX))"
+	@DESTDIR="$${DESTDIR:+$(call absolute,DESTDIR)}" cmake --install build --prefix "$(call absolute,PREFIX)"
+
+# The files that `make install` has put below PREFIX (and DESTDIR), and folders that it made, if they are empty.
+uninstall:
+	@scripts/uninstall.sh build "$${DESTDIR:+$(call absolute,DESTDIR)}$(call absolute,PREFIX)"
 
 lint:
 	@scripts/deps.sh build lint

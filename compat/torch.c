@@ -209,16 +209,29 @@ shoal_tensor *const *shoal_foreach_add_(shoal_tensor *const *self, shoal_tensor 
 
 /* Sharding: what FSDP packs and unpacks ---------------------------------------------------------------- */
 
-shoal_tensor *shoal_chunk_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t n_chunks,
+shoal_tensor *shoal_chunk_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim, int64_t n_chunks,
                               shoal_dtype dtype)
 {
-    return CALL_ONE("chunk_cat", TENSORS(tensors, n_tensors), INT(n_chunks), DTYPE(dtype));
+    return CALL_ONE("chunk_cat", TENSORS(tensors, n_tensors), INT(n_chunks), DTYPE(dtype), INT(dim));
+}
+
+shoal_tensor *shoal_chunk_cat_out(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim,
+                                  int64_t n_chunks, shoal_tensor *out)
+{
+    return CALL_ONE("chunk_cat_out", TENSOR(out), TENSORS(tensors, n_tensors), INT(n_chunks), INT(dim));
 }
 
 shoal_tensor *const *shoal_split_with_sizes_copy(shoal_tensor *self, const int64_t *sizes, size_t n_sizes,
                                                  int64_t dim, size_t *count_out)
 {
     return CALL_PIECES("split_with_sizes_copy", count_out, TENSOR(self), LIST(sizes, n_sizes), INT(dim));
+}
+
+shoal_tensor *const *shoal_split_with_sizes_copy_out(shoal_tensor *self, const int64_t *sizes, size_t n_sizes,
+                                                     int64_t dim, shoal_tensor *const *outs)
+{
+    return CALL_MANY("split_with_sizes_copy_out", TENSORS(outs, n_sizes), TENSOR(self), LIST(sizes, n_sizes),
+                     INT(dim));
 }
 
 shoal_tensor *const *shoal_all_gather_copy_in(shoal_tensor *output, shoal_tensor *const *inputs,

@@ -33,12 +33,28 @@ test       libopenmpi-dev   mpicc.openmpi <mpi.h>
 test       openmpi-bin      mpirun.openmpi
 test       libmpich-dev     mpicc.mpich <mpi.h>
 test       mpich            mpirun.mpich
+browser    chromium         chromium
+browser    chromium-driver  chromedriver
+browser    perl             perl @HTTP::Tiny
+browser    perl             perl @JSON::PP
+python     python3          python3
+python     python3-pytest   python3 @pytest
+python     python3-numpy    python3 @numpy
+python     mypy             mypy
+wheel      python3-build    python3 @build
+wheel      python3-setuptools  python3 @setuptools
+wheel      python3-wheel    python3 @wheel
+wheel      python3-venv     python3 @ensurepip
 lint       clang-format-14  clang-format-14
 lint       clang-tidy-14    clang-tidy-14
 lint       clang-14         clang-14 <threads.h>
 lint       shellcheck       shellcheck
 lint       perl             perl @File::Find
 lint       perl             perl @JSON::PP
+slurm      slurm-wlm        slurmctld
+slurm      munge            munged
+abi        abigail-tools    abidiff
+abi        perl             perl @JSON::PP
 fuzz       clang-14         clang-14 <threads.h>
 fuzz       libclang-rt-14-dev  clang-14 <threads.h> -fsanitize=fuzzer-no-link,address,undefined
 bench      libopenmpi-dev   mpicc.openmpi <mpi.h>
@@ -118,19 +134,17 @@ if [[ ${1:-} == --list ]]; then
     only_list=true
     shift
 fi
+purposes=$(awk 'NF && !seen[$1]++ { print $1 }' <<<"$rows")
 if [[ $# -eq 0 ]]; then
-    echo "usage: scripts/deps.sh [--list] build|run|test|lint|fuzz|bench..." >&2
+    echo "usage: scripts/deps.sh [--list] ${purposes//$'\n'/|}..." >&2
     exit 2
 fi
 
 for purpose in "$@"; do
-    case $purpose in
-    build | run | test | lint | fuzz | bench) ;;
-    *)
-        echo "scripts/deps.sh: unknown purpose '$purpose' (build, run, test, lint, fuzz, bench)" >&2
+    if ! grep -qxF -- "$purpose" <<<"$purposes"; then
+        echo "scripts/deps.sh: unknown purpose '$purpose' (${purposes//$'\n'/, })" >&2
         exit 2
-        ;;
-    esac
+    fi
 done
 find_missing "$@"
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # The drill: everything that ranks can do wrong to each other (tests/fault/drill_test.c), and a rank killed or stopped at
-# every fail point of every operation (tests/fault/kill_test.c). Writes docs/drill.md and prints it.
+# every fail point of every operation (tests/fault/kill_test.c). Writes docs/drill.md and prints it. SHOAL_DRILL_JOBS: how
+# many of the latter run at a time; each has three ranks, and deadlines of 300 ms, so it takes four idle processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/progress.sh
@@ -17,7 +18,36 @@ begin=$SECONDS
 # logged COMMAND...: what it prints goes to the log.
 logged() { "$@" >>"$log" 2>&1; }
 SHOAL_TEST_DRILL=$rows progress_run "drill: mistakes" logged build/dev/tests/fault/drill_test || status=1
-SHOAL_TEST_DRILL=$kills SHOAL_TEST_KILLS=whole progress_run "drill: kills" logged build/dev/tests/fault/kill_test || status=1
+# kill_some K: every SHOAL_DRILL_JOBS-th test from the Kth on, each with rows of its own.
+# shellcheck disable=SC2317 # progress_run calls it
+kill_some() {
+    local name some_status=0
+    while read -r name; do
+        SHOAL_TEST_DRILL=$kills.${name%/*} SHOAL_TEST_KILLS=whole build/dev/tests/fault/kill_test "$name" || some_status=1
+    done < <(build/dev/tests/fault/kill_test --list | awk -v k="$1" -v n="$jobs" 'NR % n == k')
+    return "$some_status"
+}
+# shellcheck disable=SC2317 # progress_run calls it
+kill_all() {
+    local k some=() all_status=0
+    if [[ $jobs -eq 1 ]]; then
+        SHOAL_TEST_DRILL=$kills SHOAL_TEST_KILLS=whole build/dev/tests/fault/kill_test
+        return
+    fi
+    for ((k = 0; k < jobs; k++)); do
+        kill_some "$k" &
+        some+=($!)
+    done
+    for k in "${some[@]}"; do
+        wait "$k" || all_status=1
+    done
+    for k in $(build/dev/tests/fault/kill_test --list); do
+        cat "$kills.${k%/*}" >>"$kills" && rm "$kills.${k%/*}"
+    done
+    return "$all_status"
+}
+jobs=${SHOAL_DRILL_JOBS:-1}
+progress_run "drill: kills" logged kill_all || status=1
 
 # Numbers of processes change from run to run.
 clean() { sed -E 's/process [0-9]+/process P/g; s/processes [0-9]+ and [0-9]+/processes P and Q/g' "$1"; }

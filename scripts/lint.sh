@@ -19,7 +19,7 @@ check_layers() {
 check_banned() { scripts/check_banned.pl .; }
 check_words() { scripts/check_words.pl .; }
 check_symbols() { scripts/check_symbols.sh; }
-check_api() { scripts/make_api.pl --check; }
+check_api() { scripts/make_api.pl --check && scripts/make_python.pl --check; }
 # Each public function has a caller, a row in docs/pytorch.md or a reason.
 check_callers() { scripts/check_callers.pl .; }
 check_version() { scripts/check_version.sh; }

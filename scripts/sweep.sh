@@ -75,7 +75,7 @@ sweep_row() {
     local program=build/dev/tests/conformance/collectives_sweep_test log status=0
     if [ "$1" != socket ]; then
         [ "$2" = 0,0,0,0 ] || export SHOAL_PRETEND_HOSTS=$2
-        SHOAL_MODULE_PATH=$PWD/build/dev/lib SHOAL_TEST_LAUNCHED_SECONDS=21600 \
+        SHOAL_MODULE_PATH=$PWD/build/dev/lib/shoal SHOAL_TEST_LAUNCHED_SECONDS=21600 \
             bash tests/fixtures/launched.sh "$1" "$3" "$program"
         return
     fi
@@ -85,7 +85,7 @@ sweep_row() {
     else
         export SHOAL_PRETEND_HOSTS=$2
     fi
-    SHOAL_TRANSPORT_SOCKET_ADDRESS=127.0.0.1 SHOAL_MODULE_PATH=$PWD/build/dev/lib SHOAL_LOG=debug \
+    SHOAL_TRANSPORT_SOCKET_ADDRESS=127.0.0.1 SHOAL_MODULE_PATH=$PWD/build/dev/lib/shoal SHOAL_LOG=debug \
         "$program" "ranks_$3/processes" >"$log" 2>&1 || status=$?
     # Those that must cross hosts have crossed them.
     [ "$2" = 0,0,0,0 ] || grep -q "connected to group .* over two_level" "$log" || status=1
