@@ -241,21 +241,28 @@ static shoal_status compare_lists(const struct fsdp_context *context, const stru
 
 /* Units -------------------------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t seed, uint64_t value)
-{
-    return hash_bytes(seed, &value, sizeof value);
-}
+/* What ranks exchange about a unit: its mesh but for the ranks, which other units are on the same one, and a hash of its
+   name. The names themselves are compared with everything else of the unit (step/same_units.c). */
+enum {
+    UNIT_DOMAIN,
+    UNIT_SHARDS,
+    UNIT_REPLICAS,
+    UNIT_HAS_CALLS,
+    UNIT_NAME,
+    N_OF_UNIT
+};
 
-/* Everything about a unit's mesh but its ranks, and which other units are on the same one. */
-static uint64_t number_of_unit(const struct fsdp_context *context, const struct fsdp_unit *unit)
+static void list_unit(const struct fsdp_context *context, const struct fsdp_unit *unit, uint64_t *numbers)
 {
     uint64_t domain = 0;
     while (context->domains[domain] != unit->domain) {
         domain++;
     }
-    uint64_t number = mix(mix(domain, (uint64_t)unit->mesh->n_shards), (uint64_t)unit->mesh->n_replicas);
-    number = mix(number, unit->mesh->calls != NULL);
-    return hash_bytes(number, unit->name, strlen(unit->name));
+    numbers[UNIT_DOMAIN] = domain;
+    numbers[UNIT_SHARDS] = (uint64_t)unit->mesh->n_shards;
+    numbers[UNIT_REPLICAS] = (uint64_t)unit->mesh->n_replicas;
+    numbers[UNIT_HAS_CALLS] = unit->mesh->calls != NULL;
+    numbers[UNIT_NAME] = hash_bytes(0, unit->name, strlen(unit->name));
 }
 
 static shoal_status describe_unit(const struct fsdp_unit *unit, char words[WORDS_BYTES])
@@ -295,22 +302,24 @@ static shoal_status compare_units(const struct fsdp_context *context)
     const struct agreement agreement = agreement_on(context->common);
     struct agree_records all = {.all = NULL};
     struct agree_difference other = {.rank = -1};
-    uint64_t *mine = mem_alloc_zeroed(context->n_units, sizeof *mine);
+    size_t n = context->n_units * N_OF_UNIT;
+    uint64_t *mine = mem_alloc_zeroed(n, sizeof *mine);
     if (!mine) {
         return SHOAL_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < context->n_units; i++) {
-        mine[i] = number_of_unit(context, context->units[i]);
+        list_unit(context, context->units[i], mine + i * N_OF_UNIT);
     }
-    shoal_status status = agree_gather(&agreement, mine, context->n_units * sizeof mine[0],
-                                       (struct agree_room){.data = NULL}, &all);
+    shoal_status status =
+        agree_gather(&agreement, mine, n * sizeof mine[0], (struct agree_room){.data = NULL}, &all);
     if (status == SHOAL_OK) {
-        other = agree_find_difference(&all, mine, AGREE_BY_NUMBER, 0, context->n_units);
+        other = agree_find_difference(&all, mine, AGREE_BY_NUMBER, 0, n);
     }
     agree_free_records(&all);
     mem_free(mine);
     TRY(status);
-    return other.rank < 0 ? SHOAL_OK : report_unit(context, context->units[other.number], other.rank);
+    return other.rank < 0 ? SHOAL_OK
+                          : report_unit(context, context->units[other.number / N_OF_UNIT], other.rank);
 }
 
 /* What all ranks must have before lists of the same length can be exchanged. */
