@@ -24,6 +24,7 @@ from .errors import (
     TimeoutError,
     UnsupportedError,
 )
+from .fsdp import Fsdp, GatherExtension, GatherRows, MemoryReport, Param, ReducedGradients, Unit
 from .groups import Group
 from .launching import LaunchError, launch
 from .meshes import Mesh
@@ -36,21 +37,28 @@ __all__ = [
     "CancelledError",
     "Dtype",
     "Error",
+    "Fsdp",
+    "GatherExtension",
+    "GatherRows",
     "Group",
     "InternalError",
     "InvalidError",
     "LaunchError",
+    "MemoryReport",
     "Mesh",
     "MismatchError",
     "NoMemoryError",
+    "Param",
     "PeerError",
     "ReduceOp",
+    "ReducedGradients",
     "StateError",
     "Status",
     "Store",
     "Symmetric",
     "SystemCallError",
     "TimeoutError",
+    "Unit",
     "UnsupportedError",
     "Window",
     "Work",

@@ -165,15 +165,17 @@ def _of_dlpack(source: Any, name: str) -> Memory:
     exported = source.view(sys.modules["torch"].uint8) if is_bool else source  # torch 1.13 does not export bool
     capsule = exported.__dlpack__()
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
-    expected = 1
+    count = expected = 1
     for i in reversed(range(tensor.ndim)):
-        if tensor.strides and tensor.shape[i] != 1 and tensor.strides[i] != expected:
+        count *= tensor.shape[i]
+    for i in reversed(range(tensor.ndim)):
+        if tensor.strides and count > 0 and tensor.shape[i] != 1 and tensor.strides[i] != expected:
             raise _refuse_layout(name, source)
         expected *= tensor.shape[i]
     dtype = Dtype.BOOL if is_bool else _dtype_of_dlpack(tensor.code, tensor.bits)
     if dtype is None or tensor.lanes != 1:
         raise TypeError(f"{name} has elements for which there is no dtype ({getattr(source, 'dtype', '?')})")
-    return Memory((tensor.data or 0) + tensor.byte_offset, expected, dtype, False, source, (capsule, exported))
+    return Memory((tensor.data or 0) + tensor.byte_offset, count, dtype, False, source, (capsule, exported))
 
 
 # Both ----------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from .errors import CancelledError, PeerError
+from .errors import CancelledError, Error, PeerError
 from .worlds import World
 
 __all__ = ["LaunchError", "launch"]
@@ -116,11 +116,13 @@ class _Job:
             pipe.close()
 
     def raise_first(self) -> None:
-        """The failure that others only heard of: what a PeerError tells of is told by its own rank."""
+        """The failure that others only heard of: what a PeerError tells of is told by its own rank, and an exception
+        of the program may be a MismatchError elsewhere."""
         if not self.failures:
             return
         rank, error, text = min(
-            self.failures, key=lambda failure: isinstance(failure[1], (PeerError, CancelledError))
+            self.failures,
+            key=lambda failure: (isinstance(failure[1], (PeerError, CancelledError)), isinstance(failure[1], Error)),
         )
         raise error from (_Traceback(text) if text else None)
 

@@ -8,13 +8,13 @@ As with ``mmap``, memory that such a view still uses cannot be freed: that is a 
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _api
 from ._arrays import find_dtype, take
 from ._library import check, check_generation, generation, lib
+from ._views import Views
 from .errors import StateError
 from .works import Work
 
@@ -33,7 +33,7 @@ class _Shared:
         self._group = group
         self._handle = handle
         self._generation = generation()
-        self._blocks: list[weakref.ref[Any]] = []
+        self._views = Views()
         group.world._shared.add(self)
 
     def _live(self) -> int:
@@ -44,18 +44,12 @@ class _Shared:
         return self._handle
 
     def _view(self, address: int | None, size: int) -> memoryview:
-        """The view keeps its block, and the block this object."""
-        kind: Any = type("Block", (ctypes.c_ubyte * size,), {})
-        block = kind.from_address(address) if size else kind()
-        block.owner = self
-        self._blocks = [known for known in self._blocks if known() is not None]
-        self._blocks.append(weakref.ref(block))
-        return memoryview(block).cast("B")
+        return self._views.make(None, self._what, address, size, self)
 
     @property
     def is_viewed(self) -> bool:
         """Whether an array or a memoryview still uses the memory."""
-        return any(block() is not None for block in self._blocks)
+        return bool(self._views.names())
 
     def _native_free(self, handle: int) -> None:
         raise NotImplementedError
@@ -72,7 +66,7 @@ class _Shared:
 
     def __del__(self) -> None:
         if getattr(self, "_handle", 0):
-            self._blocks = []
+            self._views = Views()
             self.free()
 
 

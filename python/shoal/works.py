@@ -94,6 +94,15 @@ class Work:
         self._is_over = True
         self._keep = None
 
+    def _give(self) -> tuple[int, Any]:
+        """Hands the operation to the library, which waits for it and frees it: the handle, and what it uses."""
+        check_generation(self._generation, "work")
+        given = self._handle, self._keep
+        self._handle = 0
+        self._result = None
+        self._end()
+        return given
+
     def __await__(self) -> Generator[Any, None, Any]:
         check_generation(self._generation, "work")
         if not _work_test(self._handle):

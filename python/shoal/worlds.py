@@ -13,11 +13,11 @@ from typing import Any
 
 from . import _api, meshes, works
 from ._library import check, check_generation, generation, lib
+from ._views import Viewed
 from .errors import StateError
 from .groups import Group
 from .meshes import Mesh
 from .stores import Store
-from .windows import _Shared
 
 __all__ = ["World"]
 
@@ -57,7 +57,7 @@ class World:
         self._handle = 0
         self._generation = generation()
         self._groups: dict[int, Group] = {}
-        self._shared: weakref.WeakSet[_Shared] = weakref.WeakSet()
+        self._shared: weakref.WeakSet[Viewed] = weakref.WeakSet()
         handle = ctypes.c_void_p()
         check(lib.shoal_world_open(ctypes.byref(options), ctypes.byref(handle)))
         self._handle = handle.value or 0

@@ -99,6 +99,7 @@ def test_torch():
     with pytest.raises(ValueError, match="not contiguous"):
         take(torch.zeros(3, 4).t(), "data")
     assert take(torch.zeros(5, 1).t(), "data").count == 5
+    assert take(torch.zeros(3, 0, 2), "data").count == 0  # strides of empty tensors say nothing
 
 
 def test_nothing_starts_with_a_bad_out():
