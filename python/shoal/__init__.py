@@ -10,6 +10,7 @@
 
 from ._api import VERSION as __version__
 from ._api import Dtype, ReduceOp
+from .checkpoints import CheckpointInfo, Item, Progress, Saving, load, read, save, save_start
 from .errors import (
     CancelledError,
     Error,
@@ -35,6 +36,7 @@ from .worlds import World
 
 __all__ = [
     "CancelledError",
+    "CheckpointInfo",
     "Dtype",
     "Error",
     "Fsdp",
@@ -43,6 +45,7 @@ __all__ = [
     "Group",
     "InternalError",
     "InvalidError",
+    "Item",
     "LaunchError",
     "MemoryReport",
     "Mesh",
@@ -50,8 +53,10 @@ __all__ = [
     "NoMemoryError",
     "Param",
     "PeerError",
+    "Progress",
     "ReduceOp",
     "ReducedGradients",
+    "Saving",
     "StateError",
     "Status",
     "Store",
@@ -65,4 +70,8 @@ __all__ = [
     "World",
     "__version__",
     "launch",
+    "load",
+    "read",
+    "save",
+    "save_start",
 ]
