@@ -25,6 +25,8 @@ if(NOT CMAKE_CROSSCOMPILING)
 endif()
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples"
     FILES_MATCHING PATTERN "*.c" PATTERN "*.graph")
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/python/examples/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/python/examples"
+    FILES_MATCHING PATTERN "*.py")
 
 # Documents lie to each other as in the tree, so that their links hold; the headers lie elsewhere.
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs"

@@ -41,6 +41,8 @@ python     python3          python3
 python     python3-pytest   python3 @pytest
 python     python3-numpy    python3 @numpy
 python     mypy             mypy
+python     python3-mpi4py   python3 @mpi4py
+python     openmpi-bin      mpirun.openmpi
 wheel      python3-build    python3 @build
 wheel      python3-setuptools  python3 @setuptools
 wheel      python3-wheel    python3 @wheel
