@@ -21,6 +21,7 @@ report=${REPORT:-}
 mpich_archive=
 sizes=${SIZES:-1K:64M:4}
 rotate=${ROTATE:-0}
+data=()
 more=()
 while [[ $# -gt 0 ]]; do
     case $1 in
@@ -32,7 +33,8 @@ while [[ $# -gt 0 ]]; do
     --rounds) rounds=$2 ;;
     --sizes) sizes=$2 ;;
     --rotate) rotate=$2 ;;
-    --dtype | --iterations) more+=("$1" "$2") ;;
+    --dtype) data+=("$1" "$2") ;;
+    --iterations) more+=("$1" "$2") ;;
     *)
         echo "bench/run.sh: bad argument: $1" >&2
         exit 2
@@ -40,7 +42,7 @@ while [[ $# -gt 0 ]]; do
     esac
     shift 2 || exit 2
 done
-options=(--ranks "$ranks" --sizes "$sizes" --rotate "$rotate" "${more[@]}")
+options=(--ranks "$ranks" --sizes "$sizes" --rotate "$rotate" "${data[@]}" "${more[@]}")
 
 work=build/bench
 mkdir -p "$work"
@@ -132,7 +134,10 @@ run_op() {
         return
         ;;
     esac
-    measured "shoal $op" "$tool" bench "$op" "${options[@]}" --json
+    case $op in
+    barrier) measured "shoal $op" "$tool" bench "$op" --ranks "$ranks" "${more[@]}" --json ;; # it has no data
+    *) measured "shoal $op" "$tool" bench "$op" "${options[@]}" --json ;;
+    esac
     case $op in
     all_gather) measured "shoal $op --window" "$tool" bench "$op" --window "${options[@]}" --json ;;
     barrier) ;;

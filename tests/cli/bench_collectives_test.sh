@@ -110,6 +110,14 @@ END
 says_why "'float' is not a dtype; did you mean 'f32'?" all_reduce --dtype float
 says_why "--root is about broadcast, which is not to be measured" all_reduce all_gather --root 1
 says_why "--redop is about all_reduce and reduce_scatter" broadcast barrier --redop max
+# A barrier has no data.
+for option in "--sizes 1K" "--bytes 1K" "--dtype bf16" --symmetric "--rotate 1M"; do
+    name=${option%% *}
+    # shellcheck disable=SC2086 # two words
+    says_why "${name/bytes/sizes} is about all_reduce, all_gather, reduce_scatter, all_to_all and broadcast, which are not" barrier $option
+done
+says_why "--in-place is about all_reduce, all_gather and reduce_scatter, which are not" broadcast barrier --in-place
+measures 2 barrier broadcast --sizes 1K --dtype bf16
 says_why "'--sizes' is not an option" all_reduce kernels --sizes 1K
 says_why "'prod' is not a redop; did you mean 'product'?" all_reduce --redop prod
 

@@ -133,16 +133,82 @@ const struct tool_options bench_collective_options = {
              "the columns.\n",
 };
 
+/* What an option is about ------------------------------------------------------------------------------ */
+
+static bool has_root(enum measure_op op)
+{
+    return measure_ops[op].has_root;
+}
+
+static bool reduces(enum measure_op op)
+{
+    return measure_ops[op].reduces;
+}
+
+static bool can_be_in_place(enum measure_op op)
+{
+    return measure_ops[op].in_place != MEASURE_NEVER;
+}
+
+static bool has_buffers(enum measure_op op)
+{
+    return op != MEASURE_barrier;
+}
+
+/* Options that not every collective heeds. */
+static const struct use {
+    const char *option;
+    bool (*heeds)(enum measure_op op);
+} uses[] = {
+    {"--sizes", has_buffers},  {"--dtype", has_buffers},        {"--redop", reduces},
+    {"--root", has_root},      {"--in-place", can_be_in_place}, {"--symmetric", has_buffers},
+    {"--rotate", has_buffers},
+};
+
+/* "all_reduce and reduce_scatter": the collectives that heed it. Returns how many they are. */
+static size_t name_heeding(const struct use *use, char *names, size_t names_bytes)
+{
+    const char *found[MEASURE_N_OPS];
+    size_t n_found = 0;
+    size_t length = 0;
+    for (int op = 0; op < MEASURE_N_OPS; op++) {
+        if (use->heeds((enum measure_op)op)) {
+            found[n_found++] = measure_ops[op].name;
+        }
+    }
+    names[0] = '\0';
+    for (size_t i = 0; i < n_found && length < names_bytes; i++) {
+        const char *before = i == 0 ? "" : i + 1 == n_found ? " and " : ", ";
+        length += (size_t)snprintf(names + length, names_bytes - length, "%s%s", before, found[i]);
+    }
+    return n_found;
+}
+
+/* TOOL_DONE if each option that was given is heeded by a collective that is to be measured. */
+static int check_uses(const struct tool_given *given)
+{
+    char names[128];
+    for (size_t i = 0; i < sizeof uses / sizeof uses[0]; i++) {
+        bool is_heeded = !tool_option_is_given(&bench_collective_options, given, uses[i].option);
+        for (int op = 0; op < MEASURE_N_OPS; op++) {
+            is_heeded =
+                is_heeded || (uses[i].heeds((enum measure_op)op) && bench_is_asked(measure_ops[op].name));
+        }
+        if (!is_heeded) {
+            size_t n_names = name_heeding(&uses[i], names, sizeof names);
+            return tool_refuse("%s is about %s, which %s not to be measured", uses[i].option, names,
+                               n_names > 1 ? "are" : "is");
+        }
+    }
+    return TOOL_DONE;
+}
+
 /* TOOL_DONE when the benchmark shall run; otherwise everything was said. */
 static int settle(struct arguments *arguments, const struct tool_given *given)
 {
     struct measure_request *request = &arguments->bench.request;
-    if (tool_option_is_given(&bench_collective_options, given, "--root") && !bench_is_asked("broadcast")) {
-        return tool_refuse("--root is about broadcast, which is not to be measured");
-    }
-    if (tool_option_is_given(&bench_collective_options, given, "--redop") && !bench_is_asked("all_reduce") &&
-        !bench_is_asked("reduce_scatter")) {
-        return tool_refuse("--redop is about all_reduce and reduce_scatter, which are not to be measured");
+    if (check_uses(given) != TOOL_DONE) {
+        return TOOL_USAGE;
     }
     if (arguments->is_symmetric && arguments->is_window) {
         return tool_refuse("--symmetric and --window are two kinds of buffers: give one");
