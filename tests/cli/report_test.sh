@@ -81,6 +81,7 @@ DIGEST=$digest checks "$scratch/page.html" "$all"'
     print "charts without JavaScript: " . @plots if @plots != 6 || grep { !/<path class="(?:line|area) \w+" d="M[^"]+L/ } @plots;
     print "no timeline without JavaScript" if $page !~ /<div id="timeline".*?<svg .*?<rect class="wait".*?<\/svg>/s;
     print "digest" if $page !~ />$ENV{DIGEST}</;
+    print "lost" if $page =~ /is not a number/;
     print "slowest" if $page !~ /The slowest rank is <b id="slowest">[01]</;
     print "memory" if () = $page =~ /id="rank-memory"/g and $page !~ /id="host-memory"/;
     print "unit" if $page !~ /<table id="units">.*transformer\.h\.1/s;'
@@ -177,6 +178,19 @@ checks "$scratch/log.html" '
     print "resumed" if "@{$data->{resumed}}" ne "2";
     print "notices" if $page !~ /repeated were left out \(3\)/ || $page !~ /damaged were left out \(3\)/ || $page !~ /after step 6 of 6/;
     print "ranks that were overtaken" if $page !~ /says nothing of single ranks/;'
+
+# Losses that are no numbers any more: of a run that has ended, and of one that was killed.
+{
+    echo '{"shoal_log":1,"type":"run","after":0,"config":{"steps":4}}'
+    printf '{"step":%d,"loss":%s}\n' 1 5.5 2 null 3 4.5 4 null
+} >"$log"
+for end in '' '{"type":"end","step":4,"lost_step":4,"digest":"0"}'; do
+    echo "$end" >>"$log"
+    reports 0 "$log"
+    checks "$scratch/log.html" '
+        print "lost" if $page !~ /The loss is not a number since step 4\./;
+        print "a loss that is lost" if $page !~ m{<dt>Loss</dt><dd>\xe2\x80\x93</dd>};'
+done
 
 # Numbers at the ends of their range, one step, none.
 printf '%s\n' '{"shoal_log":1,"type":"run","after":0}' '{"step":1,"loss":1e308,"step_ms":9999999.125,"memory_mb":-1,"norm":null}' >"$log"

@@ -152,6 +152,26 @@ static void write_planned(const struct page *page, char note[PLANNED_BYTES])
     }
 }
 
+/* Since which step losses are no numbers; 0 if the last one is a number. */
+static int64_t find_lost_step(const struct log *log)
+{
+    size_t n_good = log->n_steps;
+    while (n_good > 0 && !isfinite(log->values[LOG_LOSS][n_good - 1])) {
+        n_good--;
+    }
+    return n_good < log->n_steps ? log->steps[n_good]
+                                 : json_integer_value(json_object_get(log->end, "lost_step"));
+}
+
+static void put_lost_step(const struct page *page)
+{
+    int64_t lost = find_lost_step(page->log);
+    if (lost > 0) {
+        fprintf(page->out, "<p class=\"notice\">The loss is not a number since step %" PRId64 ".</p>\n",
+                lost);
+    }
+}
+
 static bool put_notices(const struct page *page)
 {
     const struct log *log = page->log;
@@ -168,6 +188,7 @@ static bool put_notices(const struct page *page)
                 "%" PRId64 "%s%s.</p>\n",
                 log->steps[log->n_steps - 1], planned[0] ? " " : "", planned);
     }
+    put_lost_step(page);
     if (log->n_damaged > 0) {
         put_notice(page, "Lines that are damaged were left out", log->n_damaged);
     }
@@ -195,7 +216,7 @@ static void put_losses(const struct page *page)
     double best = HUGE_VAL;
     int64_t best_step = 0;
     begin_tile(page, "Loss");
-    chart_number(page->out, LOG_LOSS, last_of(log, LOG_LOSS));
+    chart_number(page->out, LOG_LOSS, find_lost_step(log) > 0 ? (double)NAN : last_of(log, LOG_LOSS));
     if (log->n_steps > 0 && isfinite(log->values[LOG_LOSS][0])) {
         double loss = log->values[LOG_LOSS][0];
         (void)snprintf(note, sizeof note,
