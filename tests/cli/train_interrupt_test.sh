@@ -204,6 +204,18 @@ for number in INT TERM USR1; do
     ends $((128 + $(kill -l "$number")))
     [[ $(<"$scratch/err") == 'shoal train: interrupted before the first step' ]] || complain "SIG$number: does not say that nothing was done"
 done
+# A trace, which heeds signals itself, does not change that, nor do ranks that tell each other nothing.
+for option in "--trace $scratch/trace" "--mode none" ""; do
+    [[ -n $option ]] || export SHOAL_TRACE=$scratch/trace
+    # shellcheck disable=SC2086 # two words
+    start run -n 2 --no-label sh -c "$first_waits" "$SHOAL_TEST_TOOL" "${model[@]}" --steps 1000000 $option
+    await is_ready
+    kill -s INT "$job"
+    ends 130
+    [[ $(<"$scratch/err") == 'shoal train: interrupted before the first step' ]] || complain "${option:-SHOAL_TRACE}: does not say that nothing was done"
+done
+unset SHOAL_TRACE
+rm -f "$scratch/trace"
 
 # A rank that dies is named, and those that the launcher ends then say nothing.
 begin train "${model[@]}" --ranks 3 --steps 1000000 --checkpoint "$scratch/run"

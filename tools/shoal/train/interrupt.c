@@ -17,6 +17,7 @@ static const int numbers[TRAIN_N_SIGNALS] = {SIGINT, SIGTERM, SIGUSR1};
 static struct sigaction before[TRAIN_N_SIGNALS];
 static bool is_taken[TRAIN_N_SIGNALS];
 static bool is_launched;
+static bool speaks; /* for all processes */
 static int hold_fd = -1;
 static _Atomic int noted;
 static struct run_senders senders;
@@ -71,19 +72,42 @@ static void end_early(int number)
     errno = code;
 }
 
-void train_interrupt_prepare(const struct tool_place *place)
+static void give_back(void)
 {
-    is_launched = place->is_launched;
-    hold_fd = run_hold_find();
+    for (size_t i = 0; i < TRAIN_N_SIGNALS; i++) {
+        if (is_taken[i]) {
+            (void)sigaction(numbers[i], &before[i], NULL);
+        }
+    }
+}
+
+static void take(void)
+{
     for (size_t i = 0; i < TRAIN_N_SIGNALS; i++) {
         struct sigaction action = {.sa_handler = end_early};
         (void)sigemptyset(&action.sa_mask);
         is_taken[i] = sigaction(numbers[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN;
-        if (is_taken[i] && place->rank == 0) {
+        if (is_taken[i] && speaks) {
             (void)sigaction(numbers[i], &action, NULL);
         }
     }
+}
+
+void train_interrupt_prepare(const struct tool_place *place)
+{
+    is_launched = place->is_launched;
+    speaks = place->rank == 0;
+    hold_fd = run_hold_find();
+    take();
     run_signals_unblock();
+}
+
+shoal_status train_interrupt_around(shoal_status (*start)(void *context), void *context)
+{
+    give_back();
+    shoal_status status = start(context);
+    take();
+    return status;
 }
 
 void train_interrupt_begin(void)
@@ -98,7 +122,7 @@ void train_interrupt_begin(void)
         struct sigaction now = {.sa_handler = SIG_DFL};
         (void)sigemptyset(&action.sa_mask);
         if (is_taken[i] && sigaction(numbers[i], &action, &now) == 0 && now.sa_handler != end_early) {
-            before[i] = now; /* a trace has one of its own */
+            before[i] = now; /* somebody has put it there since */
         }
     }
 }
@@ -128,11 +152,7 @@ int train_interrupt_noted(void)
 
 void train_interrupt_end(bool has_ended)
 {
-    for (size_t i = 0; i < TRAIN_N_SIGNALS; i++) {
-        if (is_taken[i]) {
-            (void)sigaction(numbers[i], &before[i], NULL);
-        }
-    }
+    give_back();
     if (has_ended) {
         return;
     }

@@ -9,6 +9,8 @@
 
 #include "common/place.h"
 
+#include "shoal/status.h"
+
 #include <stdbool.h>
 
 enum {
@@ -18,6 +20,9 @@ enum {
 /* At the start of the command. Signals that are ignored stay so; the others are not blocked, also if whoever started this
    process had blocked them. Until train_interrupt_begin they end the process; the first rank says so. */
 void train_interrupt_prepare(const struct tool_place *place);
+/* Until train_interrupt_begin: starts a trace, which heeds signals only if nobody else does. Afterwards the first rank says
+   what it said before, and then leaves the signal to the trace. Returns what `start` returns. */
+shoal_status train_interrupt_around(shoal_status (*start)(void *context), void *context);
 
 /* From here on signals are noted, and a launcher that gets one waits for this rank. */
 void train_interrupt_begin(void);

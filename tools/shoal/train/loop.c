@@ -439,6 +439,8 @@ shoal_status train_loop(struct train_job *job, struct train_report *report, stru
     bool is_interruptible = job->mode != TRAIN_NONE; /* there ranks do not tell each other anything */
     if (is_interruptible) {
         train_interrupt_begin();
+    } else {
+        train_interrupt_end(/*has_ended=*/true); /* a signal ends each */
     }
     shoal_status status = drop_shared(&loop, run_loop(&loop));
     result->last_step = loop.first + loop.n_steps;

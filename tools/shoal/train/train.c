@@ -21,6 +21,7 @@
 #include "train/whole.h"
 
 #include "base/error.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "shoal/group.h"
 #include "shoal/trace.h"
@@ -93,12 +94,26 @@ static shoal_status prepare(struct train_job *job)
     return train_resume(job);
 }
 
+static shoal_status start_trace_to(void *path)
+{
+    shoal_trace_options options = SHOAL_TRACE_OPTIONS_INIT;
+    options.path = path;
+    return shoal_trace_start(&options);
+}
+
 /* Every rank adds its events to the file when it stops. */
 static shoal_status start_trace(struct train_job *job)
 {
-    shoal_trace_options options = SHOAL_TRACE_OPTIONS_INIT;
-    options.path = job->options->trace;
-    return options.path ? train_same_status(job, shoal_trace_start(&options)) : SHOAL_OK;
+    char *path = (char *)job->options->trace;
+    return path ? train_same_status(job, train_interrupt_around(start_trace_to, path)) : SHOAL_OK;
+}
+
+/* What opening a world would start. */
+static shoal_status start_trace_of_environment(void *context)
+{
+    (void)context;
+    (void)trace_resolve();
+    return SHOAL_OK;
 }
 
 /*
@@ -323,10 +338,7 @@ static int run_rank(struct start *start, const struct tool_place *place)
     if (options->live_columns == 0 && place->n_ranks == 1) {
         options->live_columns = train_ranks_columns();
     }
-    /* A trace heeds signals that nobody else does, and where ranks tell each other nothing a signal ends each. */
-    if (options->trace || getenv("SHOAL_TRACE") || options->mode == TRAIN_NONE) {
-        train_interrupt_end(/*has_ended=*/true);
-    }
+    (void)train_interrupt_around(start_trace_of_environment, NULL);
     if (open_world(options, &world) != SHOAL_OK) {
         return say_failure(place->rank, place->n_ranks);
     }
