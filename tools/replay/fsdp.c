@@ -31,8 +31,11 @@ static bool play(const shoal_safetensors *file, const char *prefix, struct fsdp_
 {
     struct fsdp_plan plan;
     bool has_memory = fsdp_plan_make(&plan, run, file, prefix, checks);
-    if (has_memory && plan.can_run && fsdp_run(&plan) != SHOAL_OK) {
+    bool is_run = has_memory && plan.can_run;
+    if (is_run && fsdp_run(&plan) != SHOAL_OK) {
         fsdp_checks_add_wrong(checks, "the run", "failed: %s", shoal_error_text());
+    } else if (is_run) {
+        fsdp_checks_end(checks, run->n_ranks);
     }
     fsdp_plan_free(&plan);
     return has_memory && !checks->has_no_memory;

@@ -158,6 +158,16 @@ void fsdp_checks_compare(struct fsdp_checks *self, size_t number, int rank, cons
     (void)pthread_mutex_unlock(&self->lock);
 }
 
+void fsdp_checks_end(struct fsdp_checks *self, int n_ranks)
+{
+    for (size_t i = 0; i < self->n_checks; i++) {
+        if (self->checks[i].n_pieces < n_ranks) {
+            fsdp_checks_set_reason(self, i, "was compared on %d of %d ranks", self->checks[i].n_pieces,
+                                   n_ranks);
+        }
+    }
+}
+
 /* Reports ---------------------------------------------------------------------------------------------- */
 
 /* The error as a part of its bound. */

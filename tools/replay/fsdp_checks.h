@@ -61,6 +61,9 @@ bool fsdp_checks_has_reason(struct fsdp_checks *self, size_t number);
 void fsdp_checks_compare(struct fsdp_checks *self, size_t number, int rank, const shoal_tensor *got,
                          const shoal_tensor *want);
 
+/* The run has ended without a failure: what was not compared on all ranks is wrong. */
+void fsdp_checks_end(struct fsdp_checks *self, int n_ranks);
+
 /* One line for each that is wrong, behind `file`. Checks of which no piece, or not all of them, were compared do not
    count when the run has failed. */
 void fsdp_checks_report(const struct fsdp_checks *self, const char *file, int n_ranks,

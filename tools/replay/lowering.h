@@ -24,6 +24,9 @@ struct lowering_text {
 void lowering_write(struct lowering_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Whether something may have been cut off. */
+bool lowering_is_full(const struct lowering_text *text);
+
 /* What a collective works on. */
 enum lowering_source {
     LOWERING_INPUT,    /* an input of the graph itself */

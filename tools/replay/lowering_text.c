@@ -16,36 +16,44 @@ void lowering_write(struct lowering_text *text, const char *format, ...)
     text->length += written < 0 ? 0 : (size_t)written < left ? (size_t)written : left - 1;
 }
 
+bool lowering_is_full(const struct lowering_text *text)
+{
+    return text->length + 1 >= sizeof text->bytes;
+}
+
 /* $N is argument N, $Z a list of as many zeros as the list that is argument 0 has members. */
 static const struct target {
     const char *name;
     const char *call;
     const char *with_number; /* where argument 1 is a number */
-    const char *collective;  /* its name; NULL if it is none */
+    const char *collective;  /* its name; NULL if it is none. Its last argument is the group */
+    size_t n_args;
+    size_t ranks_at; /* which argument is the number of the group's ranks; 0 if none is */
 } targets[] = {
-    {"_c10d_functional.all_reduce.default", "all_reduce($0, $1, @g)", NULL, "all_reduce"},
+    {"_c10d_functional.all_reduce.default", "all_reduce($0, $1, @g)", NULL, "all_reduce", 3, 0},
     {"_c10d_functional.all_reduce_coalesced.default", "all_reduce_coalesced($0, $1, @g)", NULL,
-     "all_reduce_coalesced"},
+     "all_reduce_coalesced", 3, 0},
     {"_c10d_functional.all_gather_into_tensor.default", "all_gather_into_tensor($0, @g)", NULL,
-     "all_gather_into_tensor"},
+     "all_gather_into_tensor", 3, 1},
     {"_c10d_functional.all_gather_into_tensor_coalesced.default", "all_gather_into_tensor_coalesced($0, @g)",
-     NULL, "all_gather_into_tensor_coalesced"},
+     NULL, "all_gather_into_tensor_coalesced", 3, 1},
     {"_c10d_functional.reduce_scatter_tensor.default", "reduce_scatter_tensor($0, $1, 0, @g)", NULL,
-     "reduce_scatter_tensor"},
+     "reduce_scatter_tensor", 4, 2},
     {"_c10d_functional.reduce_scatter_tensor_coalesced.default",
-     "reduce_scatter_tensor_coalesced($0, $1, $Z, @g)", NULL, "reduce_scatter_tensor_coalesced"},
+     "reduce_scatter_tensor_coalesced($0, $1, $Z, @g)", NULL, "reduce_scatter_tensor_coalesced", 4, 2},
     {"_c10d_functional.all_to_all_single.default", "all_to_all_single($0, $1, $2, @g)", NULL,
-     "all_to_all_single"},
-    {"_c10d_functional.broadcast.default", "broadcast($0, $1, @g)", NULL, "broadcast"},
-    {"_dtensor.shard_dim_alltoall.default", "shard_dim_alltoall($0, $1, $2, @g)", NULL, "shard_dim_alltoall"},
-    {"_c10d_functional.wait_tensor.default", "wait_tensor($0)", NULL, NULL},
-    {"<built-in function getitem>", "getitem($0, $1)", NULL, NULL},
-    {"aten.add.Tensor", "add($0, $1)", "add_scalar($0, $1)", NULL},
-    {"aten.mul.Tensor", "mul($0, $1)", "mul_scalar($0, $1)", NULL},
-    {"aten.permute.default", "permute($0, $1)", NULL, NULL},
-    {"aten.slice.Tensor", "slice($0, $1, $2, $3)", NULL, NULL},
-    {"aten.mm.default", "nn.matmul($0, $1)", NULL, NULL},
-    {"aten.clone.default", "clone($0)", NULL, NULL},
+     "all_to_all_single", 4, 0},
+    {"_c10d_functional.broadcast.default", "broadcast($0, $1, @g)", NULL, "broadcast", 3, 0},
+    {"_dtensor.shard_dim_alltoall.default", "shard_dim_alltoall($0, $1, $2, @g)", NULL, "shard_dim_alltoall",
+     4, 0},
+    {"_c10d_functional.wait_tensor.default", "wait_tensor($0)", NULL, NULL, 1, 0},
+    {"<built-in function getitem>", "getitem($0, $1)", NULL, NULL, 2, 0},
+    {"aten.add.Tensor", "add($0, $1)", "add_scalar($0, $1)", NULL, 2, 0},
+    {"aten.mul.Tensor", "mul($0, $1)", "mul_scalar($0, $1)", NULL, 2, 0},
+    {"aten.permute.default", "permute($0, $1)", NULL, NULL, 2, 0},
+    {"aten.slice.Tensor", "slice($0, $1, $2, $3)", NULL, NULL, 4, 0},
+    {"aten.mm.default", "nn.matmul($0, $1)", NULL, NULL, 2, 0},
+    {"aten.clone.default", "clone($0)", NULL, NULL, 1, 0},
 };
 
 static const struct target *find_target(const char *name)
@@ -93,10 +101,39 @@ static bool write_value(struct lowering_text *graph, const json_t *value)
 
 static void write_zeros(struct lowering_text *graph, size_t count)
 {
+    lowering_write(graph, "[");
     for (size_t i = 0; i < count; i++) {
-        lowering_write(graph, "%s0", i > 0 ? ", " : "[");
+        lowering_write(graph, "%s0", i > 0 ? ", " : "");
     }
     lowering_write(graph, "]");
+}
+
+/* The graph while it is written. */
+struct writing {
+    struct lowering_text *graph;
+    int n_ranks;
+    const char *group; /* that all collectives are on; NULL before the first */
+};
+
+/* A copy that is contiguous is what ours makes. */
+static bool has_plain_kwargs(const struct target *target, const json_t *kwargs)
+{
+    const char *format = json_string_value(json_object_get(kwargs, "memory_format"));
+    bool is_contiguous = format && strcmp(format, "torch.contiguous_format") == 0;
+    size_t n_plain = strcmp(target->name, "aten.clone.default") == 0 && is_contiguous ? 1 : 0;
+    return json_is_object(kwargs) && json_object_size(kwargs) == n_plain;
+}
+
+/* All ranks of the world are in the only group. */
+static bool check_group(struct writing *self, const struct target *target, const json_t *args)
+{
+    const char *group = json_string_value(json_array_get(args, target->n_args - 1));
+    const json_t *ranks = json_array_get(args, target->ranks_at);
+    if (!group || (self->group && strcmp(group, self->group) != 0)) {
+        return false;
+    }
+    self->group = group;
+    return target->ranks_at == 0 || (json_is_integer(ranks) && json_integer_value(ranks) == self->n_ranks);
 }
 
 static bool write_call(struct lowering_text *graph, const struct target *target, const json_t *args)
@@ -125,8 +162,18 @@ static bool write_placeholder(struct lowering_text *graph, const json_t *meta)
     return write_value(graph, json_array_get(meta, 0));
 }
 
-static bool write_node(struct lowering_text *graph, const json_t *node, struct lowering_text *reason)
+/* Returns false if the call has other arguments than the table knows. */
+static bool check_call(struct writing *self, const struct target *target, const json_t *node)
 {
+    const json_t *args = json_object_get(node, "args");
+    return json_array_size(args) == target->n_args &&
+           has_plain_kwargs(target, json_object_get(node, "kwargs")) &&
+           (!target->collective || check_group(self, target, args));
+}
+
+static bool write_node(struct writing *self, const json_t *node, struct lowering_text *reason)
+{
+    struct lowering_text *graph = self->graph;
     const char *name = json_string_value(json_object_get(node, "name"));
     const char *op = json_string_value(json_object_get(node, "op"));
     const char *target = json_string_value(json_object_get(node, "target"));
@@ -146,6 +193,11 @@ static bool write_node(struct lowering_text *graph, const json_t *node, struct l
     } else {
         const struct target *found = strcmp(op, "call_function") == 0 ? find_target(target) : NULL;
         lowering_write(graph, "%%%s = ", name);
+        if (found && !check_call(self, found, node)) {
+            lowering_write(reason, "node %.60s (%.60s): its arguments or its group are not known here", name,
+                           target);
+            return false;
+        }
         is_right = found && write_call(graph, found, args);
     }
     lowering_write(graph, "\n");
@@ -158,18 +210,19 @@ static bool write_node(struct lowering_text *graph, const json_t *node, struct l
 bool lowering_read_graph(const json_t *before, int n_ranks, struct lowering_text *graph,
                          struct lowering_text *reason)
 {
+    struct writing self = {.graph = graph, .n_ranks = n_ranks};
     lowering_write(graph, "graph {\n    group @g = [[");
     for (int i = 0; i < n_ranks; i++) {
         lowering_write(graph, "%s%d", i > 0 ? ", " : "", i);
     }
     lowering_write(graph, "]]\n");
     for (size_t i = 0; i < json_array_size(before); i++) {
-        if (!write_node(graph, json_array_get(before, i), reason)) {
+        if (!write_node(&self, json_array_get(before, i), reason)) {
             return false;
         }
     }
     lowering_write(graph, "}\n");
-    if (graph->length + 1 >= sizeof graph->bytes) {
+    if (lowering_is_full(graph)) {
         lowering_write(reason, "the graph is too long");
         return false;
     }

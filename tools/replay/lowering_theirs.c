@@ -146,21 +146,43 @@ static bool check_in_place(const struct reading *self, const json_t *buffers, st
     return true;
 }
 
-/* Inputs that are reduced in place were copied by a kernel before; others are read where they are. */
-static void add_sources(struct reading *self, const json_t *node, bool is_in_place)
+/* The step names the buffer: an input is read where it is, or a kernel has copied it. Of a computed value, kernels do not
+   say whether they copied it, too: that is found in the graph. */
+static enum lowering_source decide_source(const struct reading *self, const char *name, const char *buffer,
+                                          bool is_in_place)
+{
+    enum lowering_source source = find_source(self->before, name);
+    if (find_node(self->before, buffer)) {
+        return LOWERING_INPUT;
+    }
+    if (source == LOWERING_INPUT) {
+        return LOWERING_COPY;
+    }
+    return is_in_place ? source : LOWERING_TEMPORARY;
+}
+
+/* Returns false if a buffer is neither an input nor written before. */
+static bool add_sources(struct reading *self, const json_t *node, const json_t *buffers, bool is_in_place,
+                        struct lowering_text *reason)
 {
     const json_t *arg = json_array_get(json_object_get(node, "args"), 0);
     size_t count = json_is_array(arg) ? json_array_size(arg) : 1;
-    for (size_t i = 0; i < count; i++) {
-        enum lowering_source source =
-            find_source(self->before, reference(json_is_array(arg) ? json_array_get(arg, i) : arg));
-        if (is_in_place && source == LOWERING_INPUT) {
-            source = LOWERING_COPY;
-        } else if (!is_in_place && source == LOWERING_COPY) {
-            source = LOWERING_TEMPORARY;
-        }
-        lowering_add_source(self->decisions, source);
+    if (json_array_size(buffers) != count) {
+        lowering_write(reason, "a collective of %zu tensors names %zu buffers", count,
+                       json_array_size(buffers));
+        return false;
     }
+    for (size_t i = 0; i < count; i++) {
+        const char *buffer = json_string_value(json_array_get(buffers, i));
+        const char *name = reference(json_is_array(arg) ? json_array_get(arg, i) : arg);
+        if (!name || !buffer || (!find_node(self->before, buffer) && !is_written(self, buffer))) {
+            lowering_write(reason, "a collective reads %.40s, which nothing has written",
+                           buffer ? buffer : "nothing");
+            return false;
+        }
+        lowering_add_source(self->decisions, decide_source(self, name, buffer, is_in_place));
+    }
+    return true;
 }
 
 static bool read_start(struct reading *self, const char *what, const json_t *buffers, const json_t *result,
@@ -187,8 +209,7 @@ static bool read_start(struct reading *self, const char *what, const json_t *buf
     char name[80];
     (void)snprintf(name, sizeof name, "%.*s", (int)(is_in_place ? length - 1 : length), what);
     lowering_begin(self->decisions, name, is_in_place);
-    add_sources(self, node, is_in_place);
-    return true;
+    return add_sources(self, node, buffers, is_in_place, reason);
 }
 
 /* The newest collective with that buffer. Results of a list have buffers that no step names: the newest list. */
