@@ -680,6 +680,9 @@ TEST_RANKS(what_is_refused, 1)
     refuse(&model, bad, SHOAL_ERR_INVALID, "buffer 1: 0 elements of dtype f32");
     buffers[1].count = SIZE_MAX / 2;
     refuse(&model, bad, SHOAL_ERR_INVALID, "more than memory can hold");
+    buffers[1].count = SIZE_MAX / 16; /* of two parameters together, the bytes would be few */
+    bad.is_by_rows = false;
+    refuse(&model, bad, SHOAL_ERR_INVALID, "more than memory can hold");
     bad = good;
     bad.metadata = NULL;
     refuse(&model, bad, SHOAL_ERR_INVALID, "metadata is NULL, but metadata_bytes is 2");

@@ -16,6 +16,8 @@
 
 /* In an encoded shard each buffer begins at a multiple of this, so that it is aligned for its dtype. */
 #define BUFFER_ALIGNMENT 16
+/* More than any machine has, and so little that sums over parameters and ranks do not overflow. */
+#define MOST_BYTES ((size_t)1 << 46)
 
 /* Making ------------------------------------------------------------------------------------------------- */
 
@@ -56,7 +58,8 @@ static shoal_status lay_out(const struct fsdp_param *param, struct fsdp_extensio
                              shoal_dtype_name(buffer->dtype), (int)buffer->dtype);
         }
         if (!mem_multiply(buffer->count, dtype_bytes(buffer->dtype), &bytes) ||
-            !mem_multiply(bytes, rows, &bytes) || bytes > SIZE_MAX / 2 - extension->bytes) {
+            !mem_multiply(bytes, rows, &bytes) || bytes > MOST_BYTES ||
+            extension->bytes > MOST_BYTES - bytes) {
             return error_set(SHOAL_ERR_INVALID, "buffer %zu: %zu elements are more than memory can hold", i,
                              buffer->count);
         }
