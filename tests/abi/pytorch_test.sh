@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # docs/pytorch.md is true: its tables have the names that pytorch_names.txt lists, part by part; every name of ours is
-# declared by a public header; every row says what there is, or why there is nothing. The checks are then made on
-# copies of the page with a mistake in each, and must find it.
+# declared by a public header; every row says what there is, or why there is nothing; and in parts with a column for
+# tests each row with a name of ours has one that uses it. The checks are then made on copies of the page with a mistake
+# in each, and must find it.
 # Quotes of the page are backquotes, and no commands.
 # shellcheck disable=SC2016
 set -euo pipefail
@@ -30,6 +31,59 @@ done
 # "part name", a line for each name of PyTorch.
 perl -ne 'if (/^# (\S.*)/) { $part = $1 } elsif (/^[^#\s]/) { print "$part $_" }' "$names" | sort >"$work/names"
 
+# "test word ...", a line for each test: the words of it and of what it includes that the headers have, with or without
+# their prefix.
+(cd "$SHOAL_TEST_SOURCE_DIR/tests" && find . -name '*_test.*' | sed 's|^\./||' | perl -e '
+    open my $known, "<", shift or die;
+    my %known = map { chomp; $_ => 1 } <$known>;
+    my %words;
+    sub words {
+        my ($file) = @_;
+        return $words{$file} if $words{$file};
+        $words{$file} = {};
+        open my $in, "<", $file or return {};
+        my $text = do { local $/; <$in> };
+        my %all = map { $_ => 1 } grep { $known{$_} || $known{"shoal_$_"} } $text =~ /\w+/g;
+        my ($folder) = $file =~ m{^(.*)/};
+        for my $name ($text =~ /^#include "([^"]+)"/mg) {
+            my ($found) = grep { -e $_ } $name, "$folder/$name";
+            %all = (%all, %{ words($found) }) if $found;
+        }
+        return $words{$file} = \%all;
+    }
+    while (my $file = <STDIN>) {
+        chomp $file;
+        print join(" ", $file =~ s/_test\.\w+$//r, sort keys %{ words($file) }), "\n";
+    }' "$work/words") >"$work/uses"
+kinds=$(cd "$SHOAL_TEST_SOURCE_DIR/tests" && printf '%s|' */ | sed 's|/||g; s/|$//')
+
+# check_tests PAGE: tests that the page names and that do not exist, and rows of parts with a column for them that no
+# test shows, or that name tests which use neither the name nor the fields of the row.
+check_tests() {
+    perl -e '
+        my ($uses, $kinds, $page) = @ARGV;
+        open my $in, "<", $uses or die;
+        my %uses = map { my ($test, @words) = split; $test => { map { $_ => 1 } @words } } <$in>;
+        open $in, "<", $page or die;
+        my ($has_tests, %said) = (0);
+        while (<$in>) {
+            for my $test (m{`((?:$kinds)/[a-z0-9_/]+)`}g) {
+                print "there is no test $test\n" if !$uses{$test} && !$said{$test}++;
+            }
+            next if !/^\|/;
+            my (undef, $theirs, $ours, $note, $tests) = split /\|/;
+            $has_tests = $tests eq " shown by " if $theirs eq " PyTorch ";
+            next if !$has_tests || $theirs !~ /`/;
+            my @tests = $tests =~ /`([^`]+)`/g;
+            print "$theirs: no test shows it\n" if !@tests && $ours ne " none ";
+            my @words = map { /`([a-z_]+)`/g } $note =~ /fields? (`[a-z_]+`(?: and `[a-z_]+`)?)/g;
+            push @words, "shoal_$1", $1 if $ours =~ /shoal_([a-z0-9_]+)/;
+            next if !@words || !@tests || grep { !$uses{$_} } @tests;
+            print "$theirs: none of its tests uses any of @words\n"
+                if !grep { my $test = $_; grep { $uses{$test}{$_} } @words } @tests;
+        }' "$work/uses" "$kinds" "$1"
+}
+
 # What is wrong with a page: a line each.
 complaints() {
     perl -ne 'if (/^## (.*)/) { $part = $1 } elsif (/^\| `([^`]+)` \|/) { print "$part $1\n" }' "$1" |
@@ -40,8 +94,13 @@ complaints() {
     { grep -oE '`[A-Za-z_][A-Za-z0-9_]*[`(]' "$1" || true; } | tr -d '`(' | sort -u |
         comm -23 - "$work/words" | sed 's/$/ is in no public header/'
 
-    grep '^|' "$1" | while IFS='|' read -r _ theirs ours note rest; do
+    check_tests "$1"
+
+    local has_tests=false
+    grep '^|' "$1" | while IFS='|' read -r _ theirs ours note tests rest; do
+        [[ $theirs == " PyTorch " ]] && { [[ $tests == " shown by " ]] && has_tests=true || has_tests=false; }
         [[ $theirs =~ ^(-+|\ PyTorch\ )$ ]] && continue
+        ! $has_tests && rest=$tests
         if [[ -n $rest || ! $theirs =~ ^\ \`[A-Za-z_.0-9]+\`\ $ ]]; then
             echo "not a row of a name, what there is and a note: $theirs"
         elif [[ $ours == " none " ]]; then
@@ -96,3 +155,8 @@ mistake 's/(\| `OffloadPolicy` \| none \|).*/$1 |/' 'has nothing, and no reason'
 mistake 's/(\| `OffloadPolicy` \|) none/$1 nothing/' 'neither a name of ours nor none'
 mistake 's/`shoal_all_gather_tensor` \|/`shoal_all_gather_tensor` (compat) |/' 'is not in shoal_compat/torch.h'
 mistake 's/(`shoal_chunk_cat`) \(compat\)/$1/' 'shoal_chunk_cat is in shoal_compat/torch.h'
+mistake 's|`conformance/ops_meaning`|`conformance/ops_meanings`|' 'there is no test conformance/ops_meanings'
+mistake 's/(\| `chunk_cat`.*\|) `.*/$1 |/' ' `chunk_cat` : no test shows it'
+mistake 's{(\| `chunk_cat`.*)`conformance/ops_meaning`}{$1`unit/base/log`}' ' `chunk_cat` : none of its tests uses any of'
+mistake 's|`cli/replay_fsdp` and|`cli/replay_zero` and|' 'there is no test cli/replay_zero'
+mistake 's/(\| `DeviceMesh.get_group`.*)/$1 `unit\/mesh\/mesh` |/' 'not a row of a name, what there is and a note'

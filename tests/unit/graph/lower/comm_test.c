@@ -235,6 +235,50 @@ TEST(symmetric_ops)
                 "}\n");
 }
 
+/* Into another tensor, and of a copy in comm memory. */
+TEST(symmetric_ops_into_others)
+{
+    lower_check("graph {\n"
+                "    group @w = [[0, 1]]\n"
+                "    %x = placeholder : f32[4, 4]\n"
+                "    %o = empty([4, 4], f32)\n"
+                "    %a = neg(%x)\n"
+                "    %r = one_shot_all_reduce_out(%o, %a, \"sum\", @w)\n"
+                "    %w = wait_tensor(%r)\n"
+                "    %b = neg(%x)\n"
+                "    %q = one_shot_all_reduce_copy(%b, %x, \"sum\", @w)\n"
+                "    %v = wait_tensor(%q)\n"
+                "    %p = empty([4, 4], f32)\n"
+                "    %c = neg(%x)\n"
+                "    %s = two_shot_all_reduce_out(%p, %c, \"max\", @w)\n"
+                "    %u = wait_tensor(%s)\n"
+                "    return [%w, %v, %u]\n"
+                "}\n",
+                NULL, 0,
+                "plan {\n"
+                "    group @w = [0, 1], 3 collectives, 64 bytes of comm memory\n"
+                "    pool 0 bytes, outputs 192 bytes, peak 192 bytes\n"
+                "    b0 %x = input 0, 64 bytes\n"
+                "    b1 %a = comm 1 of @w at 0, 64 bytes, 0..2\n"
+                "    b2 %o = output at 0, 64 bytes, 1..10\n"
+                "    b3 %b = comm 2 of @w at 0, 64 bytes, 3..6\n"
+                "    b4 %q = output at 64, 64 bytes, 5..10\n"
+                "    b5 %c = comm 3 of @w at 0, 64 bytes, 7..9\n"
+                "    b6 %p = output at 128, 64 bytes, 8..10\n"
+                "    0 %a = neg(b0:f32[4, 4]) -> b1:f32[4, 4]\n"
+                "    1 %r = start all_reduce sum @w 0: b1:f32[4, 4] to b2:f32[4, 4]\n"
+                "    2 %w = wait @w 0\n"
+                "    3 %b = neg(b0:f32[4, 4]) -> b3:f32[4, 4]\n"
+                "    4 %q = copy_(b3:f32[4, 4], b0:f32[4, 4]) -> b3:f32[4, 4]\n"
+                "    5 %q = start all_reduce sum @w 1: b3:f32[4, 4] to b4:f32[4, 4]\n"
+                "    6 %v = wait @w 1\n"
+                "    7 %c = neg(b0:f32[4, 4]) -> b5:f32[4, 4]\n"
+                "    8 %s = start all_reduce max @w 2: b5:f32[4, 4] to b6:f32[4, 4]\n"
+                "    9 %u = wait @w 2\n"
+                "    return [b2:f32[4, 4], b4:f32[4, 4], b6:f32[4, 4]]\n"
+                "}\n");
+}
+
 /* A buffer belongs to one group; another one gets a copy. Areas are apart, and times that are apart share. */
 TEST(comm_memory_of_two_groups)
 {
