@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Random sharded networks under random settings, compiled beside eager (tests/parallel/compile/shard_sweep_test.c), on 2, 3
-# and 4 ranks, as threads and as processes, and how many of them had which setting.
+# Random sharded networks under random settings, compiled beside eager (tests/parallel/compile/shard_sweep_test.c), on 2,
+# 3, 4 and 6 ranks, as threads and as processes, and how many of them had which setting.
 #
 #   scripts/settings.sh [NUMBER [FIRST]]      default: 200 networks for each number of ranks, from number 1 on
 set -euo pipefail

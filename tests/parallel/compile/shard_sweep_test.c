@@ -2,7 +2,9 @@
 /*
  * Random small sharded networks under random settings of their units: compiled steps have the bits of eager ones, or are
  * refused as the table of docs/graph.md says. Compiled and eager steps take turns; some leave gradients on whole
- * parameters or for the replicas.
+ * parameters or for the replicas. Some networks have experts on ranks of their own, units with replicas and units that
+ * are not cut beside others, and some gather weights as int8 by an extension: there, each compiled step is refused and
+ * run eagerly, and the network that it is compared with decodes all rows at once.
  *
  * SHOAL_TEST_STEPS says how many networks, SHOAL_TEST_STEPS_FIRST the number of the first (`make settings` runs more).
  * What fails is printed with its number.
@@ -88,17 +90,51 @@ static bool can_be_blind(const struct spec *spec, const struct spec_layer *layer
     return layer->is_sum && !layer->is_again && spec->units == SPEC_EACH;
 }
 
+static enum spec_where choose_where(const struct spec *spec, struct spec_random *random)
+{
+    enum spec_where where = (enum spec_where)spec_below(random, SPEC_N_WHERE);
+    if (where == SPEC_ROWS && spec->n_ranks % 2 != 0) {
+        return SPEC_EXPERT;
+    }
+    return where == SPEC_REPLICATED && spec->shards.sharded != SHOAL_SHARDED_PARAMETERS ? SPEC_ROOT : where;
+}
+
+/* Meshes of two thirds of the networks, extensions of a quarter. Layers of one unit are in one place. */
+static void choose_places(struct spec *spec)
+{
+    struct spec_random random = {.state = ~(spec->number * 64 + (uint64_t)spec->n_ranks)};
+    bool has_meshes = spec->units != SPEC_ALONE && spec_below(&random, 3) > 0;
+    bool has_extensions = !spec->cuts_last && spec_below(&random, 4) == 0;
+    int last = spec->n_layers - 1;
+    for (int i = 0; i <= last; i++) {
+        struct spec_layer *layer = &spec->layers[i];
+        enum spec_where where = choose_where(spec, &random);
+        layer->where = has_meshes ? where : SPEC_ROOT;
+        layer->is_extended = spec_below(&random, 2) == 0 && has_extensions;
+    }
+    if (spec->units >= SPEC_PAIRS) {
+        spec->layers[spec->units == SPEC_TIED ? last : 1].where = spec->layers[0].where;
+    }
+    if (spec->units == SPEC_TIED) { /* the weight has the name of the first */
+        spec->layers[last].is_extended = false;
+    }
+    for (int i = 0; i <= last; i++) {
+        spec->is_extended = spec->is_extended || spec->layers[i].is_extended;
+    }
+}
+
 static void choose_layer(struct spec *spec, struct spec_layer *layer, struct spec_random *random)
 {
-    int n_shards = spec->is_mesh ? spec->n_ranks / 2 : spec->n_ranks;
+    int n_shards = spec_n_shards(spec, layer);
     layer->is_sum = spec_below(random, 3) == 0;
     layer->stays = spec_below(random, 3) == 0;
     if (spec->reduces_unused) {
         layer->is_split = spec_below(random, 3) == 0 && !layer->is_again;
-        layer->n_calls = spec_below(random, 5) == 0 ? 0 : layer->n_calls;
+        /* An extension of a unit that is never gathered would not be noticed. */
+        layer->n_calls = spec_below(random, 5) == 0 && !layer->is_extended ? 0 : layer->n_calls;
     }
     layer->is_blind = can_be_blind(spec, layer) && spec_below(random, 2) == 0;
-    if (has_room_for_partly(spec) && spec_below(random, 3) == 0) {
+    if (has_room_for_partly(spec) && n_shards > 1 && spec_below(random, 3) == 0) {
         int n = spec_below(random, 2) == 0 ? n_shards / 2 : 1 + (int)spec_below(random, (uint64_t)n_shards);
         layer->partly_ranks = n > 0 && n_shards % n == 0 ? n : 1;
     }
@@ -121,11 +157,13 @@ static struct spec choose(uint64_t number, int n_ranks)
     if (spec.reduces_unused) { /* units that only some ranks reach in backward keep their parameters */
         spec.shards.reshard = SHOAL_RESHARD_NEVER;
     }
+    choose_places(&spec);
     for (int i = 0; i < spec.n_layers; i++) {
         choose_layer(&spec, &spec.layers[i], &random);
         if (i > 0 && spec.units != SPEC_EACH) {
+            bool is_there = spec.layers[i].where == spec.layers[0].where;
             spec.layers[i].stays = spec.layers[0].stays;
-            spec.layers[i].partly_ranks = spec.layers[0].partly_ranks;
+            spec.layers[i].partly_ranks = is_there ? spec.layers[0].partly_ranks : 0;
         }
         if (spec.units == SPEC_TIED) {
             spec.layers[i].is_frozen = spec.layers[0].is_frozen;
@@ -135,8 +173,8 @@ static struct spec choose(uint64_t number, int n_ranks)
         }
     }
     /* Hooks that update need steps that do not go on after them, and gradients that are not added up. */
-    spec.has_hooks = spec_below(&random, 4) == 0;
-    if (spec_below(&random, 8) == 0 && !spec.has_hooks) {
+    spec.has_hooks = spec_below(&random, 4) == 0 && !spec.is_extended;
+    if (spec_below(&random, 8) == 0 && !spec.has_hooks && !spec.is_extended) {
         const struct refused *row = &refused[spec_below(&random, 3)];
         spec.refused = row->set;
         spec.refused_name = row->name;
@@ -177,6 +215,15 @@ static void check_refused(struct trial *trial)
     CHECK(got == NULL);
     (void)CHECK_OK(trial->spec->refused(unit, false));
     (void)CHECK_OK(shoal_scope_end());
+}
+
+static bool has_replicas(const struct spec *spec)
+{
+    bool has_any = spec->is_mesh;
+    for (int i = 0; i < spec->n_layers; i++) {
+        has_any = has_any || spec->layers[i].where == SPEC_ROWS;
+    }
+    return has_any;
 }
 
 /* Whether a unit may be used again after its gradients have landed: a layer is called twice, or a unit has two layers. */
@@ -220,12 +267,12 @@ static void run_group(struct trial *trial)
         if (i < n_without) {
             /* A unit that is reduced twice in a pass may not have the same gradients each time, which eager steps refuse,
                too. */
-            bool scatters = trial->spec->is_mesh && !is_used_again(trial->spec);
+            bool scatters = has_replicas(trial->spec) && !is_used_again(trial->spec);
             last = scatters && spec_below(&trial->random, 2) == 0 ? TRIAL_SCATTERS : TRIAL_KEEPS;
         }
         bool is_compiled = !is_kept && spec_below(&trial->random, 3) > 0;
         trial_run(trial, is_compiled, last);
-        is_kept = last == TRIAL_KEEPS && (is_kept || !is_compiled);
+        is_kept = last == TRIAL_KEEPS && (is_kept || !is_compiled || trial->spec->is_extended);
     }
     spec_update(&trial->eager);
     spec_update(&trial->other);
@@ -263,16 +310,20 @@ struct counts {
     uint64_t n_unused;
     uint64_t n_hooks;
     uint64_t n_refused;
+    uint64_t n_places[SPEC_N_WHERE];
+    uint64_t n_extended;
 };
 
 static void count(struct counts *counts, const struct spec *spec)
 {
-    int n_shards = spec->is_mesh ? spec->n_ranks / 2 : spec->n_ranks;
     bool is_partly = false;
     bool stays = false;
     bool is_blind = false;
+    bool is_there[SPEC_N_WHERE] = {false};
     for (int i = 0; i < spec->n_layers; i++) {
         const struct spec_layer *layer = &spec->layers[i];
+        int n_shards = spec_n_shards(spec, layer);
+        is_there[layer->where] = true;
         is_partly = is_partly || (layer->partly_ranks > 1 && layer->partly_ranks < n_shards);
         stays = stays || layer->stays;
         is_blind = is_blind || layer->is_blind;
@@ -280,10 +331,14 @@ static void count(struct counts *counts, const struct spec *spec)
     counts->n_partly += is_partly && spec->units != SPEC_ALONE;
     counts->n_stay += stays && spec->units != SPEC_ALONE && spec->shards.sharded == SHOAL_SHARDED_PARAMETERS;
     counts->n_blind += is_blind;
-    counts->n_replicas += spec->is_mesh && !is_used_again(spec);
+    counts->n_replicas += has_replicas(spec) && !is_used_again(spec);
     counts->n_unused += spec->reduces_unused;
     counts->n_hooks += spec->has_hooks;
     counts->n_refused += spec->refused != NULL;
+    counts->n_extended += spec->is_extended;
+    for (int i = 0; i < SPEC_N_WHERE; i++) {
+        counts->n_places[i] += is_there[i];
+    }
 }
 
 static void print_counts(const struct rank *self, const struct counts *counts, uint64_t n_specs)
@@ -291,11 +346,15 @@ static void print_counts(const struct rank *self, const struct counts *counts, u
     if (self->rank == 0 && getenv("SHOAL_TEST_TABLE")) {
         (void)printf(
             "%d ranks, %llu networks: partly %llu, stay %llu, not gathered %llu, replicas later %llu, "
-            "unused %llu, hooks %llu, refused %llu\n",
+            "unused %llu, hooks %llu, refused %llu, experts %llu, rows %llu, replicated %llu, extended "
+            "%llu\n",
             self->n_ranks, (unsigned long long)n_specs, (unsigned long long)counts->n_partly,
             (unsigned long long)counts->n_stay, (unsigned long long)counts->n_blind,
             (unsigned long long)counts->n_replicas, (unsigned long long)counts->n_unused,
-            (unsigned long long)counts->n_hooks, (unsigned long long)counts->n_refused);
+            (unsigned long long)counts->n_hooks, (unsigned long long)counts->n_refused,
+            (unsigned long long)counts->n_places[SPEC_EXPERT],
+            (unsigned long long)counts->n_places[SPEC_ROWS],
+            (unsigned long long)counts->n_places[SPEC_REPLICATED], (unsigned long long)counts->n_extended);
     }
 }
 
@@ -328,6 +387,11 @@ TEST_RANKS(random_settings_of_3, 3)
 }
 
 TEST_RANKS(random_settings_of_4, 4)
+{
+    sweep(self);
+}
+
+TEST_RANKS(random_settings_of_6, 6)
 {
     sweep(self);
 }

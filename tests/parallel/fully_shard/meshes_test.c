@@ -9,227 +9,12 @@
 #include <signal.h>
 
 #include "base/clock.h"
-#include "fixtures/module_net.h"
+#include "fixtures/mesh_stage.h"
 #include "fixtures/shared_directory.h"
 #include "harness/harness.h"
 #include "shoal/checkpoint.h"
 #include "shoal/compile.h"
 #include "shoal/items.h"
-
-enum {
-    N_LAYERS = 6,
-    MAX_RANKS = 6,
-    MAX_PAIRS = MAX_RANKS / 2,
-    N_MICRO = 2
-};
-
-/* Where a unit is. */
-enum kind {
-    EVERYWHERE, /* cut among all ranks */
-    PAIR,       /* among two neighbours, apart from other pairs: an expert */
-    ROWS,       /* among two neighbours, with replicas */
-    REPLICATED, /* not cut */
-    ODD_PAIR,   /* among two ranks that are no neighbours: a mistake */
-    UNSHARDED,  /* the layer is part of the root's unit: a mistake */
-    N_KINDS
-};
-
-/* Layers 0 and 5 share a weight, and are one unit. */
-static const enum kind kinds[N_LAYERS + 1] = {EVERYWHERE, PAIR,       ROWS,      REPLICATED,
-                                              PAIR,       EVERYWHERE, EVERYWHERE};
-
-struct stage {
-    struct rank *self;
-    shoal_world *world;
-    shoal_mesh *rows;
-    shoal_group *groups[N_KINDS];
-    shoal_group *alone;
-    struct net sharded;
-    struct net pairs[MAX_PAIRS]; /* one process: the net of each pair */
-};
-
-static void tie(struct net *net)
-{
-    (void)CHECK_OK(
-        shoal_module_set_parameter(net->root, "5.weight", shoal_module_parameter(net->root, "0.weight")));
-}
-
-static bool make_groups(struct stage *stage)
-{
-    static const char *const names[] = {"replicas", "shards"};
-    int rank = stage->self->rank;
-    int n_ranks = stage->self->n_ranks;
-    const int shape[] = {n_ranks / 2, 2};
-    const int pair[] = {rank / 2 * 2, rank / 2 * 2 + 1};
-    int across = (rank + n_ranks / 2) % n_ranks;
-    const int odd[] = {rank < across ? rank : across, rank < across ? across : rank};
-    stage->groups[EVERYWHERE] = stage->groups[REPLICATED] = shoal_world_group(stage->world);
-    return CHECK_OK(shoal_mesh_create(stage->world, "cpu", NULL, shape, 2, names, &stage->rows)) &&
-           CHECK_OK(shoal_group_create(stage->world, pair, 2, "experts", &stage->groups[PAIR])) &&
-           CHECK_OK(shoal_group_create(stage->world, odd, 2, "experts", &stage->groups[ODD_PAIR])) &&
-           CHECK_OK(shoal_group_create(stage->world, &rank, 1, "alone", &stage->alone));
-}
-
-static bool open_stage(struct stage *stage, struct rank *self)
-{
-    *stage = (struct stage){.self = self, .world = rank_world_open(self, 0)};
-    if (!stage->world || !CHECK_OK(shoal_scope_begin()) || !make_groups(stage)) {
-        return false;
-    }
-    net_make(&stage->sharded, N_LAYERS, NULL);
-    tie(&stage->sharded);
-    return !test_has_failed();
-}
-
-static void close_stage(struct stage *stage)
-{
-    net_free(&stage->sharded);
-    for (int i = 0; i < MAX_PAIRS; i++) {
-        if (stage->pairs[i].root) {
-            net_free(&stage->pairs[i]);
-        }
-    }
-    shoal_mesh_free(stage->rows);
-    (void)CHECK_OK(shoal_scope_end());
-}
-
-static shoal_fully_shard_options options_of(const struct stage *stage, enum kind kind,
-                                            const shoal_fully_shard_options *base)
-{
-    shoal_fully_shard_options options = *base;
-    options.group = kind == ROWS ? NULL : stage->groups[kind];
-    options.mesh = kind == ROWS ? stage->rows : NULL;
-    options.is_replicated = kind == REPLICATED;
-    if (kind != EVERYWHERE &&
-        options.reshard == SHOAL_RESHARD_PARTLY) { /* two shards have no neighbours to spare */
-        options.reshard = SHOAL_RESHARD_DEFAULT;
-        options.reshard_ranks = 0;
-    }
-    options.sharded = kind == REPLICATED ? SHOAL_SHARDED_PARAMETERS : base->sharded;
-    return options;
-}
-
-static bool shard_layers(const struct stage *stage, struct net *net, const enum kind *where,
-                         const shoal_fully_shard_options *base)
-{
-    bool is_right = true;
-    shoal_module *const tied[] = {net->layers[0], net->layers[N_LAYERS - 1]};
-    shoal_fully_shard_options options = options_of(stage, where[0], base);
-    is_right = CHECK_OK(shoal_fully_shard_list(tied, 2, &options));
-    for (int i = 1; i < N_LAYERS - 1; i++) {
-        options = options_of(stage, where[i], base);
-        is_right =
-            (where[i] == UNSHARDED || CHECK_OK(shoal_fully_shard(net->layers[i], &options))) && is_right;
-    }
-    options = options_of(stage, where[N_LAYERS], base);
-    return CHECK_OK(shoal_fully_shard(net->root, &options)) && is_right;
-}
-
-/* The nets of one process: each rank is alone with them, so that they have the same casts. */
-static bool make_pairs(struct stage *stage, const shoal_fully_shard_options *base)
-{
-    shoal_fully_shard_options options = *base;
-    options.group = stage->alone;
-    options.reshard = SHOAL_RESHARD_DEFAULT;
-    options.reshard_ranks = 0;
-    for (int i = 0; i < stage->self->n_ranks / 2; i++) {
-        struct net *net = &stage->pairs[i];
-        net_make(net, N_LAYERS, NULL);
-        tie(net);
-        shoal_module *const tied[] = {net->layers[0], net->layers[N_LAYERS - 1]};
-        if (!CHECK_OK(shoal_fully_shard_list(tied, 2, &options))) {
-            return false;
-        }
-        for (int k = 1; k < N_LAYERS - 1; k++) {
-            (void)CHECK_OK(shoal_fully_shard(net->layers[k], &options));
-        }
-        (void)CHECK_OK(shoal_fully_shard(net->root, &options));
-    }
-    return !test_has_failed();
-}
-
-/* One process --------------------------------------------------------------------------------------------- */
-
-/* Micro-batches of which the last reduces. */
-static bool pass_micro(struct net *net, int step, int part)
-{
-    bool is_right = true;
-    for (int micro = 0; micro < N_MICRO; micro++) {
-        is_right =
-            CHECK_OK(shoal_fsdp_set_sync(shoal_fully_shard_unit(net->root, true), micro == N_MICRO - 1)) &&
-            net_pass(net, 10 * step + micro, part) && is_right;
-    }
-    return is_right;
-}
-
-static enum kind kind_of(const char *path)
-{
-    return path[0] >= '0' && path[0] < '0' + N_LAYERS ? kinds[path[0] - '0'] : kinds[N_LAYERS];
-}
-
-/* The mean over ranks [begin, begin + n) of the k-th element, added in their order. */
-static float mean_of(const struct net_sum *parts, int begin, int n, size_t param, int64_t k)
-{
-    float sum = parts[begin].values[param][k];
-    for (int i = 1; i < n; i++) {
-        sum += parts[begin + i].values[param][k];
-    }
-    return sum / (float)n;
-}
-
-static float reduce(const struct net_sum *parts, enum kind kind, int n_ranks, int pair, size_t param,
-                    int64_t k)
-{
-    if (kind == PAIR) {
-        return mean_of(parts, 2 * pair, 2, param, k);
-    }
-    if (kind != ROWS) {
-        return mean_of(parts, 0, n_ranks, param, k);
-    }
-    float sum = mean_of(parts, 0, 2, param, k);
-    for (int row = 1; row < n_ranks / 2; row++) {
-        sum += mean_of(parts, 2 * row, 2, param, k);
-    }
-    return sum / (float)(n_ranks / 2);
-}
-
-struct put {
-    const struct net_sum *parts;
-    int n_ranks;
-    int pair;
-    size_t param;
-};
-
-static shoal_status put_gradient(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
-{
-    struct put *put = context;
-    (void)next;
-    (void)CHECK_OK(shoal_scope_begin());
-    shoal_tensor *gradient =
-        shoal_empty(shoal_tensor_shape(entry->tensor), shoal_tensor_n_dims(entry->tensor), SHOAL_F32);
-    float *values = shoal_mutable_data(gradient);
-    for (int64_t k = 0; values && k < shoal_tensor_count(gradient); k++) {
-        values[k] = reduce(put->parts, kind_of(entry->path), put->n_ranks, put->pair, put->param, k);
-    }
-    (void)CHECK_OK(shoal_set_grad(entry->tensor, gradient));
-    put->param++;
-    return shoal_scope_end();
-}
-
-static void pass_alone(struct stage *stage, int step)
-{
-    static _Thread_local struct net_sum parts[MAX_RANKS];
-    int n_ranks = stage->self->n_ranks;
-    memset(parts, 0, sizeof parts);
-    for (int part = 0; part < n_ranks; part++) {
-        (void)pass_micro(&stage->pairs[part / 2], step, part);
-        net_add_gradients(&stage->pairs[part / 2], &parts[part]);
-    }
-    for (int pair = 0; pair < n_ranks / 2; pair++) {
-        struct put put = {.parts = parts, .n_ranks = n_ranks, .pair = pair};
-        (void)CHECK_OK(shoal_module_walk(stage->pairs[pair].root, SHOAL_WALK_PARAMETERS, put_gradient, &put));
-    }
-}
 
 /* One backward pass, which reduces. */
 static shoal_status call_and_back(struct stage *stage, int step)
@@ -240,28 +25,13 @@ static shoal_status call_and_back(struct stage *stage, int step)
     return status == SHOAL_OK ? ended : status;
 }
 
-static void train(struct stage *stage, int n_steps)
-{
-    struct net *mine = &stage->pairs[stage->self->rank / 2];
-    for (int step = 0; step < n_steps && !test_has_failed(); step++) {
-        (void)pass_micro(&stage->sharded, step, stage->self->rank);
-        pass_alone(stage, step);
-        net_check_same(&stage->sharded, mine);
-        net_update(&stage->sharded, 0.1F);
-        for (int i = 0; i < stage->self->n_ranks / 2; i++) {
-            net_update(&stage->pairs[i], 0.1F);
-        }
-        net_check_same(&stage->sharded, mine);
-    }
-}
-
 static void check_bits(struct rank *self, const shoal_fully_shard_options *base)
 {
     struct stage stage;
-    REQUIRE(open_stage(&stage, self));
-    REQUIRE(shard_layers(&stage, &stage.sharded, kinds, base) && make_pairs(&stage, base));
-    train(&stage, 3);
-    close_stage(&stage);
+    REQUIRE(stage_open(&stage, self));
+    REQUIRE(stage_shard(&stage, &stage.sharded, stage_kinds, base) && stage_make_pairs(&stage, base));
+    stage_train(&stage, 3);
+    stage_close(&stage);
     (void)CHECK_OK(shoal_world_close(stage.world));
 }
 
@@ -296,16 +66,17 @@ TEST_RANKS(bits_of_six, 6)
 /* A unit inside is on more ranks than the root. */
 TEST_RANKS(a_root_on_a_pair, 4)
 {
-    static const enum kind inside_out[] = {EVERYWHERE, EVERYWHERE, PAIR, REPLICATED, ROWS, EVERYWHERE, PAIR};
+    static const enum stage_kind inside_out[] = {EVERYWHERE, EVERYWHERE, PAIR, REPLICATED,
+                                                 ROWS,       EVERYWHERE, PAIR};
     struct stage stage;
-    REQUIRE(open_stage(&stage, self));
+    REQUIRE(stage_open(&stage, self));
     const shoal_fully_shard_options base = SHOAL_FULLY_SHARD_OPTIONS_INIT;
-    REQUIRE(shard_layers(&stage, &stage.sharded, inside_out, &base));
+    REQUIRE(stage_shard(&stage, &stage.sharded, inside_out, &base));
     for (int i = 0; i < 3; i++) {
         (void)CHECK_OK(call_and_back(&stage, i));
         net_update(&stage.sharded, 0.1F);
     }
-    close_stage(&stage);
+    stage_close(&stage);
     (void)CHECK_OK(shoal_world_close(stage.world));
 }
 
@@ -314,7 +85,7 @@ TEST_RANKS(broadcast_to_all_meshes, 6)
 {
     struct stage stage;
     struct net whole;
-    REQUIRE(open_stage(&stage, self));
+    REQUIRE(stage_open(&stage, self));
     const shoal_fully_shard_options base = SHOAL_FULLY_SHARD_OPTIONS_INIT;
     size_t n;
     shoal_tensor *const *parameters = shoal_module_parameters(stage.sharded.root, &n);
@@ -322,15 +93,15 @@ TEST_RANKS(broadcast_to_all_meshes, 6)
         float *data = shoal_mutable_data(parameters[i]);
         data[0] = (float)self->rank;
     }
-    REQUIRE(shard_layers(&stage, &stage.sharded, kinds, &base));
-    net_make(&whole, N_LAYERS, NULL);
-    tie(&whole);
+    REQUIRE(stage_shard(&stage, &stage.sharded, stage_kinds, &base));
+    net_make(&whole, STAGE_LAYERS, NULL);
+    stage_tie(&whole);
     (void)CHECK_OK(
         shoal_fully_shard_broadcast_all(stage.sharded.root, self->rank == 3 ? whole.root : NULL, 3));
     net_check_same(&stage.sharded, &whole);
     (void)CHECK_OK(call_and_back(&stage, 0)); /* replicas have the same values */
     net_free(&whole);
-    close_stage(&stage);
+    stage_close(&stage);
     (void)CHECK_OK(shoal_world_close(stage.world));
 }
 
@@ -338,9 +109,9 @@ TEST_RANKS(broadcast_to_all_meshes, 6)
 TEST_RANKS(the_world_is_closed_first, 4)
 {
     struct stage stage;
-    REQUIRE(open_stage(&stage, self));
+    REQUIRE(stage_open(&stage, self));
     const shoal_fully_shard_options base = SHOAL_FULLY_SHARD_OPTIONS_INIT;
-    REQUIRE(shard_layers(&stage, &stage.sharded, kinds, &base));
+    REQUIRE(stage_shard(&stage, &stage.sharded, stage_kinds, &base));
     (void)CHECK_OK(shoal_scope_begin());
     (void)net_loss(&stage.sharded, net_input(0, self->rank));
     test_barrier(self);
@@ -351,7 +122,7 @@ TEST_RANKS(the_world_is_closed_first, 4)
     (void)shoal_module_call_one(stage.sharded.root, x);
     (void)CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
     stage.rows = NULL; /* freed with the world */
-    close_stage(&stage);
+    stage_close(&stage);
 }
 
 /* Compiled --------------------------------------------------------------------------------------------------- */
@@ -374,11 +145,11 @@ static void run_compiled(struct stage *stage, shoal_compiled *compiled, int step
 {
     shoal_tensor *loss = NULL;
     (void)CHECK_OK(shoal_scope_begin());
-    shoal_tensor *inputs[N_MICRO];
-    for (int micro = 0; micro < N_MICRO; micro++) {
+    shoal_tensor *inputs[STAGE_MICRO];
+    for (int micro = 0; micro < STAGE_MICRO; micro++) {
         inputs[micro] = net_input(10 * step + micro, stage->self->rank);
     }
-    (void)CHECK_OK(shoal_compiled_run(compiled, inputs, N_MICRO, &loss, 1));
+    (void)CHECK_OK(shoal_compiled_run(compiled, inputs, STAGE_MICRO, &loss, 1));
     shoal_tensor_unref(loss);
     (void)CHECK_OK(shoal_scope_end());
 }
@@ -387,13 +158,13 @@ TEST_RANKS(compiled, 4)
 {
     struct stage stage;
     shoal_compiled *compiled = NULL;
-    REQUIRE(open_stage(&stage, self));
+    REQUIRE(stage_open(&stage, self));
     const shoal_fully_shard_options base = SHOAL_FULLY_SHARD_OPTIONS_INIT;
-    REQUIRE(shard_layers(&stage, &stage.sharded, kinds, &base) && make_pairs(&stage, &base));
+    REQUIRE(stage_shard(&stage, &stage.sharded, stage_kinds, &base) && stage_make_pairs(&stage, &base));
     REQUIRE_OK(shoal_compile(stage.world, step_to_compile, &stage.sharded, 1, NULL, &compiled));
     for (int step = 0; step < 3 && !test_has_failed(); step++) {
         run_compiled(&stage, compiled, step);
-        pass_alone(&stage, step);
+        stage_pass_alone(&stage, step);
         net_check_same(&stage.sharded, &stage.pairs[self->rank / 2]);
         net_update(&stage.sharded, 0.1F);
         for (int i = 0; i < self->n_ranks / 2; i++) {
@@ -401,7 +172,7 @@ TEST_RANKS(compiled, 4)
         }
     }
     shoal_compiled_free(compiled);
-    close_stage(&stage);
+    stage_close(&stage);
     (void)CHECK_OK(shoal_world_close(stage.world));
 }
 
@@ -454,11 +225,9 @@ static void load(struct rank *self, int n_ranks, const struct stage *saved, cons
     shoal_items *items = NULL;
     const shoal_fully_shard_options base = SHOAL_FULLY_SHARD_OPTIONS_INIT;
     part.n_ranks = n_ranks;
-    stage = (struct stage){.self = &part, .world = rank_world_open(&part, n_ranks)};
-    REQUIRE(stage.world && CHECK_OK(shoal_scope_begin()) && make_groups(&stage));
-    net_make(&stage.sharded, N_LAYERS, NULL);
-    tie(&stage.sharded);
-    REQUIRE(shard_layers(&stage, &stage.sharded, kinds, &base) && add_items(&stage, &items, &moment));
+    REQUIRE(stage_begin(&stage, &part, n_ranks));
+    stage_make_net(&stage, &stage.sharded);
+    REQUIRE(stage_shard(&stage, &stage.sharded, stage_kinds, &base) && add_items(&stage, &items, &moment));
     shoal_group *group = shoal_world_group(stage.world);
     if (n_ranks < saved->self->n_ranks) { /* the values of the last expert would be lost */
         (void)CHECK_STATUS(shoal_checkpoint_load(group, directory, items, NULL, NULL), SHOAL_ERR_INVALID);
@@ -473,7 +242,7 @@ static void load(struct rank *self, int n_ranks, const struct stage *saved, cons
         CHECK(moment.values[i] == moment_of(self->rank / 2, moment.offset + i));
     }
     shoal_items_free(items);
-    close_stage(&stage);
+    stage_close(&stage);
     (void)CHECK_OK(shoal_world_close(stage.world));
 }
 
@@ -482,10 +251,10 @@ TEST_RANKS(saved_on_six_and_loaded_on_four, 6)
 {
     struct stage stage;
     const char *directory = share_directory(self);
-    REQUIRE(open_stage(&stage, self));
+    REQUIRE(stage_open(&stage, self));
     const shoal_fully_shard_options base = SHOAL_FULLY_SHARD_OPTIONS_INIT;
-    REQUIRE(shard_layers(&stage, &stage.sharded, kinds, &base) && make_pairs(&stage, &base));
-    train(&stage, 2);
+    REQUIRE(stage_shard(&stage, &stage.sharded, stage_kinds, &base) && stage_make_pairs(&stage, &base));
+    stage_train(&stage, 2);
     save(&stage, directory);
     test_barrier(self);
     if (self->rank < 4) {
@@ -493,7 +262,7 @@ TEST_RANKS(saved_on_six_and_loaded_on_four, 6)
     }
     test_barrier(self);
     load(self, 6, &stage, directory);
-    close_stage(&stage);
+    stage_close(&stage);
     (void)CHECK_OK(shoal_world_close(stage.world));
     test_barrier(self);
     remove_directory(self, directory);
@@ -504,7 +273,7 @@ TEST_RANKS(saved_on_six_and_loaded_on_four, 6)
 /* What one rank does differently. */
 struct difference {
     const char *name;
-    enum kind where[N_LAYERS + 1];
+    enum stage_kind where[STAGE_LAYERS + 1];
 };
 
 /* In the first, an expert has another partner. In the last two, the only units that are on all ranks are not, so that
@@ -542,37 +311,37 @@ static shoal_status call_root(struct net *net, int step, int part)
 }
 
 static void check_difference(struct rank *self, const struct difference *difference, int odd_one,
-                             const enum kind *right)
+                             const enum stage_kind *right)
 {
     struct stage stage;
-    REQUIRE(open_stage(&stage, self));
+    REQUIRE(stage_open(&stage, self));
     const shoal_fully_shard_options base = SHOAL_FULLY_SHARD_OPTIONS_INIT;
-    REQUIRE(shard_layers(&stage, &stage.sharded, self->rank == odd_one ? difference->where : right, &base));
+    REQUIRE(stage_shard(&stage, &stage.sharded, self->rank == odd_one ? difference->where : right, &base));
     int64_t began_ns = clock_now_ns();
     check_mismatch(difference->name, began_ns, call_root(&stage.sharded, 0, self->rank));
     test_barrier(self);
-    close_stage(&stage);
+    stage_close(&stage);
     (void)shoal_world_close(stage.world);
 }
 
 /* The groups of units, as bits: those of units on all ranks are one, cut or not. */
-static unsigned groups_of(const enum kind *where)
+static unsigned groups_of(const enum stage_kind *where)
 {
     unsigned groups = 0;
-    for (int i = 0; i <= N_LAYERS; i++) {
-        enum kind kind = where[i] == REPLICATED ? EVERYWHERE : where[i];
+    for (int i = 0; i <= STAGE_LAYERS; i++) {
+        enum stage_kind kind = where[i] == REPLICATED ? EVERYWHERE : where[i];
         groups |= kind == UNSHARDED ? 0U : 1U << kind;
     }
     return groups;
 }
 
 /* Ranks that have no group in common can only wait for each other until the deadline. */
-static bool do_meet(const enum kind *one, const enum kind *other)
+static bool do_meet(const enum stage_kind *one, const enum stage_kind *other)
 {
     return (groups_of(one) & groups_of(other)) != 0;
 }
 
-static void check_differences(struct rank *self, const enum kind *right)
+static void check_differences(struct rank *self, const enum stage_kind *right)
 {
     for (size_t i = 0; i < sizeof differences / sizeof differences[0] && !test_has_failed(); i++) {
         bool differs = memcmp(differences[i].where, right, sizeof differences[i].where) != 0;
@@ -584,27 +353,27 @@ static void check_differences(struct rank *self, const enum kind *right)
 
 TEST_RANKS(one_rank_has_other_meshes, 4)
 {
-    check_differences(self, kinds);
+    check_differences(self, stage_kinds);
 }
 
 TEST_RANKS(one_of_six_has_other_meshes, 6)
 {
-    check_differences(self, kinds);
+    check_differences(self, stage_kinds);
 }
 
 /* Where only the root is on all ranks. */
 TEST_RANKS(one_rank_has_another_root, 4)
 {
-    static const enum kind right[] = {PAIR, PAIR, PAIR, PAIR, PAIR, PAIR, EVERYWHERE};
+    static const enum stage_kind right[] = {PAIR, PAIR, PAIR, PAIR, PAIR, PAIR, EVERYWHERE};
     check_differences(self, right);
 }
 
 /* Where all have one mesh, and one rank has several. */
 TEST_RANKS(one_rank_has_several_meshes, 4)
 {
-    static const enum kind everywhere[] = {EVERYWHERE, EVERYWHERE, EVERYWHERE, EVERYWHERE,
-                                           EVERYWHERE, EVERYWHERE, EVERYWHERE};
-    static const enum kind rows[] = {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS};
+    static const enum stage_kind everywhere[] = {EVERYWHERE, EVERYWHERE, EVERYWHERE, EVERYWHERE,
+                                                 EVERYWHERE, EVERYWHERE, EVERYWHERE};
+    static const enum stage_kind rows[] = {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS};
     check_differences(self, everywhere);
     check_differences(self, rows);
 }
@@ -612,13 +381,13 @@ TEST_RANKS(one_rank_has_several_meshes, 4)
 /* Units on rows and on columns of ranks: no rank has a group of all. The program says who they are, on all ranks. */
 static void check_columns(struct rank *self, bool (*says)(const struct rank *self), shoal_status wanted)
 {
-    static const enum kind where[] = {PAIR, ODD_PAIR, PAIR, ODD_PAIR, PAIR, PAIR, ODD_PAIR};
+    static const enum stage_kind where[] = {PAIR, ODD_PAIR, PAIR, ODD_PAIR, PAIR, PAIR, ODD_PAIR};
     struct stage stage;
     double norm = 0.0;
-    REQUIRE(open_stage(&stage, self));
+    REQUIRE(stage_open(&stage, self));
     shoal_fully_shard_options base = SHOAL_FULLY_SHARD_OPTIONS_INIT;
     base.all_ranks = says(self) ? shoal_world_group(stage.world) : NULL;
-    REQUIRE(shard_layers(&stage, &stage.sharded, where, &base));
+    REQUIRE(stage_shard(&stage, &stage.sharded, where, &base));
     int64_t began_ns = clock_now_ns();
     for (int i = 0; i < 3 && wanted == SHOAL_OK; i++) {
         (void)CHECK_OK(call_and_back(&stage, i));
@@ -629,7 +398,7 @@ static void check_columns(struct rank *self, bool (*says)(const struct rank *sel
         check_mismatch("rows and columns", began_ns, call_root(&stage.sharded, 0, self->rank));
     }
     test_barrier(self);
-    close_stage(&stage);
+    stage_close(&stage);
     (void)shoal_world_close(stage.world);
 }
 
@@ -714,9 +483,9 @@ static shoal_status step_on(struct stage *stage)
 static void check_calls(struct rank *self, shoal_status (*odd_call)(struct stage *stage), bool is_first)
 {
     struct stage stage;
-    REQUIRE(open_stage(&stage, self));
+    REQUIRE(stage_open(&stage, self));
     const shoal_fully_shard_options base = SHOAL_FULLY_SHARD_OPTIONS_INIT;
-    REQUIRE(shard_layers(&stage, &stage.sharded, kinds, &base));
+    REQUIRE(stage_shard(&stage, &stage.sharded, stage_kinds, &base));
     if (!is_first) {
         (void)CHECK_OK(step(&stage));
         net_update(&stage.sharded, 0.1F);
@@ -728,7 +497,7 @@ static void check_calls(struct rank *self, shoal_status (*odd_call)(struct stage
     status = status == SHOAL_OK ? step_on(&stage) : status;
     check_mismatch("a call", began_ns, status);
     test_barrier(self);
-    close_stage(&stage);
+    stage_close(&stage);
     (void)shoal_world_close(stage.world);
 }
 
@@ -751,9 +520,9 @@ enum {
 static void check_death(struct rank *self, bool is_between)
 {
     struct stage stage;
-    REQUIRE(open_stage(&stage, self));
+    REQUIRE(stage_open(&stage, self));
     const shoal_fully_shard_options base = SHOAL_FULLY_SHARD_OPTIONS_INIT;
-    REQUIRE(shard_layers(&stage, &stage.sharded, kinds, &base));
+    REQUIRE(stage_shard(&stage, &stage.sharded, stage_kinds, &base));
     (void)CHECK_OK(step(&stage));
     test_barrier(self);
     test_expect_death(VICTIM, SIGKILL);
@@ -773,7 +542,7 @@ static void check_death(struct rank *self, bool is_between)
     }
     (void)CHECK_INT(status, SHOAL_ERR_PEER);
     (void)CHECK_ERROR_TEXT("rank ");
-    close_stage(&stage);
+    stage_close(&stage);
     (void)shoal_world_close(stage.world);
 }
 
