@@ -195,10 +195,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp 
                                                                      bool is_required);
 /*
  * Gives this rank's part of a parameter and of its gradient, for an optimizer to update. Call it after end_backward;
- * to update during the backward pass use shoal_fsdp_set_accumulated_hook. The addresses stay valid until the next
- * step. The caller may write the values: if the unit is still gathered, its next pre_forward gathers it again. All
- * ranks must therefore ask alike; ranks that differ get SHOAL_ERR_MISMATCH there. SHOAL_ERR_STATE: in a backward pass,
- * or while reductions are in flight.
+ * to update during the backward pass use shoal_fsdp_set_accumulated_hook. The address of the values stays the same
+ * until the context is freed; that of the gradient is valid until the next step. The caller may write the values: if
+ * the unit is still gathered, its next pre_forward gathers it again. All ranks must therefore ask alike; ranks that
+ * differ get SHOAL_ERR_MISMATCH there. SHOAL_ERR_STATE: in a backward pass, or while reductions are in flight.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_update_shard(shoal_fsdp *fsdp, int id,
                                                                 shoal_fsdp_shard *shard_out);

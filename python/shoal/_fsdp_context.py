@@ -88,7 +88,9 @@ class Context:
                 "returns deletes its own)"
             )
 
-    def array(self, what: str, id: int, name: str, address: int, shape: Sequence[int], dtype: Dtype, readonly: bool) -> Any:
+    def array(
+        self, what: str, id: int, name: str, address: int, shape: Sequence[int], dtype: Dtype, readonly: bool
+    ) -> Any:
         """An array of a parameter. It keeps this context."""
         size = lib.shoal_dtype_bytes(dtype)
         for length in shape:
@@ -121,12 +123,12 @@ class Context:
 class GatherExtension:
     """What is gathered of a parameter in place of its elements, and how it becomes the whole parameter.
 
-    `buffers` are (dtype, count) pairs: elements for each row, or, without `by_rows`, elements of each rank. Ranks compare
-    all but the functions.
+    `buffers` are (dtype, count) pairs: elements for each row, or, without `by_rows`, elements of each rank. Ranks
+    compare all but the functions.
 
     ``encode(rows, shard, buffers)`` writes this rank's rows to the buffers; ``decode(rows, buffers, out)`` reads them
-    again: rows of one rank, on any thread, or without `by_rows` those of all ranks, whose buffers have a first dimension
-    for the ranks. Arrays are of numpy, with a first dimension for the rows, and are valid during the call.
+    again: rows of one rank, on any thread, or without `by_rows` those of all ranks, whose buffers have a first
+    dimension for the ranks. Arrays are of numpy, with a first dimension for the rows, and are valid during the call.
     """
 
     name: str
@@ -184,8 +186,9 @@ class _Lent:
         self.is_kept = False  # a work that goes on uses them
 
     def array(
-        self, name: str, address: int | None, shape: Sequence[int], dtype: int, *, kind: str = "numpy", readonly: bool = False
-    ) -> Any:
+        self, name: str, address: int | None, shape: Sequence[int], dtype: int, *, kind: str = "numpy",
+        readonly: bool = False,
+    ) -> Any:  # fmt: skip
         size = lib.shoal_dtype_bytes(dtype)
         for length in shape:
             size *= length

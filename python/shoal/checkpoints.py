@@ -140,7 +140,8 @@ class _List:
         elif isinstance(value, ParamItem):
             self._add_cut(section, name, value)
         elif isinstance(value, (str, numbers.Real, Mapping)):
-            raise ValueError(f"'{name}' of section '{section}' is a {type(value).__name__}: only arrays are in sections")
+            kind = type(value).__name__
+            raise ValueError(f"'{name}' of section '{section}' is a {kind}: only arrays are in sections")
         else:
             self._add_array(section, name, value if isinstance(value, Item) else Item(value))
 
@@ -156,15 +157,14 @@ class _List:
         memory = take(value.data, f"'{name}'", value.dtype, writes=self._writes)
         own = shape_of(value.data)
         shape, dim = (own, -1) if value.shape is None else (value.shape, value.dim)
-        if dim >= 0:
-            expected = tuple(own[i] if i == dim else size for i, size in enumerate(shape)) if len(own) == len(shape) else None
-            if expected != own:
-                raise ValueError(f"'{name}' has shape {own}, which is no part of {tuple(shape)} along dimension {dim}")
+        others = [size for i, size in enumerate(shape) if i != dim]
+        if dim >= 0 and (len(own) != len(shape) or [size for i, size in enumerate(own) if i != dim] != others):
+            raise ValueError(f"'{name}' has shape {own}, which is no part of {tuple(shape)} along dimension {dim}")
         sizes = (ctypes.c_int64 * max(len(shape), 1))(*shape)
         self._keep.append((memory, sizes))
         item = _api.shoal_item(
-            struct_size=ctypes.sizeof(_api.shoal_item), section=section.encode(), name=name.encode(), dtype=memory.dtype,
-            n_dims=len(shape), shape=sizes, dim=dim, offset=value.offset if dim >= 0 else 0,
+            struct_size=ctypes.sizeof(_api.shoal_item), section=section.encode(), name=name.encode(),
+            dtype=memory.dtype, n_dims=len(shape), shape=sizes, dim=dim, offset=value.offset if dim >= 0 else 0,
             length=own[dim] if dim >= 0 else 0, data=memory.address or None, may_be_missing=value.may_be_missing,
             owners=value.owners,
         )  # fmt: skip
@@ -204,6 +204,10 @@ class _List:
             lib.shoal_items_free(self.handle)
 
 
+def _group(ranks: World | Group) -> int:
+    return (ranks.group if isinstance(ranks, World) else ranks)._live()
+
+
 # Saving --------------------------------------------------------------------------------------------------------------
 
 
@@ -220,17 +224,19 @@ def _save_options(
 
 
 def save(
-    group: Group, directory: str | os.PathLike[str], state: Mapping[str, Any], *, step: int = 0, format: str = "pieces",
-    replaces: bool = False, keep: int = 0, max_file_bytes: int = 0, progress: Progress | None = None,
+    ranks: World | Group, directory: str | os.PathLike[str], state: Mapping[str, Any], *, step: int = 0,
+    format: str = "pieces", replaces: bool = False, keep: int = 0, max_file_bytes: int = 0,
+    progress: Progress | None = None,
 ) -> None:  # fmt: skip
     """Saves a state as the checkpoint ``directory/step-NNNNNNNNN``. Collective; it is on the disk then, or absent.
 
-    All ranks that have a part of the model call it on one group. `format` "whole" has files that other tools read.
-    With `keep` only this and the newest of earlier steps stay. An existing checkpoint is an error unless it `replaces`.
+    All ranks that have a part of the model call it, those of a world or of one group. `format` "whole" has files that
+    other tools read. With `keep` only this and the newest of earlier steps stay. An existing checkpoint is an error
+    unless it `replaces`.
     """
     items = _List(state, writes=False)
     options = _save_options(step, format, replaces, keep, max_file_bytes, progress, False)
-    check(lib.shoal_checkpoint_save(group._live(), os.fsencode(directory), items.handle, ctypes.byref(options)))
+    check(lib.shoal_checkpoint_save(_group(ranks), os.fsencode(directory), items.handle, ctypes.byref(options)))
 
 
 # Saves that were dropped before they had ended. The world waits for them when it is closed.
@@ -277,16 +283,16 @@ class Saving:
 
 
 def save_start(
-    group: Group, directory: str | os.PathLike[str], state: Mapping[str, Any], *, step: int = 0, format: str = "pieces",
-    replaces: bool = False, keep: int = 0, max_file_bytes: int = 0, progress: Progress | None = None,
-    fails_if_busy: bool = False,
+    ranks: World | Group, directory: str | os.PathLike[str], state: Mapping[str, Any], *, step: int = 0,
+    format: str = "pieces", replaces: bool = False, keep: int = 0, max_file_bytes: int = 0,
+    progress: Progress | None = None, fails_if_busy: bool = False,
 ) -> Saving:  # fmt: skip
     """``save`` in the background: copies what this rank writes, and returns. The arrays may be changed at once."""
     items = _List(state, writes=False)
     options = _save_options(step, format, replaces, keep, max_file_bytes, progress, fails_if_busy)
     handle = ctypes.c_void_p()
     status = lib.shoal_checkpoint_save_start(
-        group._live(), os.fsencode(directory), items.handle, ctypes.byref(options), ctypes.byref(handle)
+        _group(ranks), os.fsencode(directory), items.handle, ctypes.byref(options), ctypes.byref(handle)
     )
     check(status)
     return Saving(handle.value or 0)
@@ -296,10 +302,10 @@ def save_start(
 
 
 def load(
-    group: Group, directory: str | os.PathLike[str], state: MutableMapping[str, Any], *, step: int | None = None,
-    allows_missing: bool = False, allows_unexpected: bool = False, casts: bool = False, skips_sums: bool = False,
-    section: str | None = None, progress: Progress | None = None, allows_other_batch: bool = False,
-    allows_none: bool = False, skips_damaged: bool = False,
+    ranks: World | Group, directory: str | os.PathLike[str], state: MutableMapping[str, Any], *,
+    step: int | None = None, allows_missing: bool = False, allows_unexpected: bool = False, casts: bool = False,
+    skips_sums: bool = False, section: str | None = None, progress: Progress | None = None,
+    allows_other_batch: bool = False, allows_none: bool = False, skips_damaged: bool = False,
 ) -> CheckpointInfo:  # fmt: skip
     """Loads the newest checkpoint of a directory, or that of `step`, into the arrays of a state. Collective.
 
@@ -319,7 +325,7 @@ def load(
     )  # fmt: skip
     info = _api.shoal_checkpoint_info(struct_size=ctypes.sizeof(_api.shoal_checkpoint_info))
     status = lib.shoal_checkpoint_load(
-        group._live(), os.fsencode(directory), items.handle, ctypes.byref(options), ctypes.byref(info)
+        _group(ranks), os.fsencode(directory), items.handle, ctypes.byref(options), ctypes.byref(info)
     )
     check(status)
     items.put_values(state)

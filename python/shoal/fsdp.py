@@ -41,7 +41,17 @@ from .groups import Group
 from .meshes import Mesh
 from .works import Work
 
-__all__ = ["Fsdp", "GatherExtension", "GatherRows", "MemoryAmounts", "MemoryReport", "Param", "ParamItem", "ReducedGradients", "Unit"]
+__all__ = [
+    "Fsdp",
+    "GatherExtension",
+    "GatherRows",
+    "MemoryAmounts",
+    "MemoryReport",
+    "Param",
+    "ParamItem",
+    "ReducedGradients",
+    "Unit",
+]
 
 _reshards = {kind.name[len("RESHARD_") :].lower(): kind for kind in Reshard}
 _shardeds = {kind.name[len("SHARDED_") :].lower(): kind for kind in Sharded}

@@ -66,7 +66,10 @@ class World:
         _open.add(self)
 
     @classmethod
-    def from_mpi(cls, comm: Any, *, timeout: float = 0.0, startup_timeout: float = 0.0) -> World:
+    def from_mpi(
+        cls, comm: Any, *, transport: str | None = None, timeout: float = 0.0, startup_timeout: float = 0.0,
+        close_timeout: float = 0.0,
+    ) -> World:  # fmt: skip
         """The ranks of a communicator of mpi4py. Its MPI must give MPI_THREAD_MULTIPLE, as mpi4py asks by default."""
         from mpi4py import MPI
 
@@ -75,8 +78,10 @@ class World:
             _api.shoal_world_options(
                 struct_size=ctypes.sizeof(_api.shoal_world_options),
                 mpi_comm=MPI._addressof(comm),
+                transport=transport.encode() if transport is not None else None,
                 timeout_s=timeout,
                 startup_timeout_s=startup_timeout,
+                close_timeout_s=close_timeout,
             )
         )
         return self

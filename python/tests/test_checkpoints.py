@@ -288,6 +288,18 @@ def test_a_directory_without_a_checkpoint(tmp_path):
     assert checkpoints.newest(tmp_path / "none").step == -1 and checkpoints.steps(tmp_path / "none") == []
 
 
+def test_ranks_with_values_of_their_own(tmp_path):
+    def ranks(world):
+        shoal.save(world, tmp_path, {"e": shoal.Item(numpy.full(2, world.rank), owners=world.rank + 1)})
+        mine = numpy.zeros(2, dtype=int)
+        shoal.load(world, tmp_path, {"e": shoal.Item(mine, owners=world.rank + 1)})
+        return mine.tolist()
+
+    assert shoal.launch(ranks, 2, timeout=TIMEOUT) == [[0, 0], [1, 1]]
+    found = shoal.read(tmp_path)["model"]
+    assert {name: array.tolist() for name, array in found.items()} == {"e": [0, 0], "e#1": [1, 1]}
+
+
 def test_a_rank_reads_without_the_others(tmp_path):
     def ranks(world):
         shoal.save(world.group, tmp_path, {"w": numpy.arange(3)})

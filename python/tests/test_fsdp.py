@@ -3,6 +3,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -208,6 +210,79 @@ def test_a_child_frees_nothing():
         step(fsdp, unit, 0)
 
 
+def test_contexts_leave_nothing():
+    def ranks(world):
+        def count():
+            gc.collect()
+            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), len(world._shared)
+
+        def use(i):
+            fsdp = shoal.Fsdp(world.group, sharded=("parameters", "gradients", "state")[i % 3])
+            unit = fsdp.add_unit({"w": whole(5, 3)})
+            unit["w"].set_gather_extension(int8_rows(3))
+            fsdp.set_accumulated_hook(lambda param, shard, grad: i % 2 == 0 and fsdp is not None)
+            if i % 5 == 0:
+                unit.pre_forward()  # a step that is never ended
+            else:
+                step(fsdp, unit, world.rank)
+
+        for i in range(6):
+            use(i)
+        before = count()
+        for i in range(30):
+            use(i)
+        return before, count()
+
+    for before, after in shoal.launch(ranks, 2, timeout=TIMEOUT):
+        assert before == after and after[2] == 0
+
+
+EXIT = """
+import sys, numpy, shoal
+world = shoal.World()
+fsdp = shoal.Fsdp(world.group)
+units = [fsdp.add_unit({f"{i}": numpy.ones((50, 30), dtype="f4")}) for i in range(3)]
+for i, unit in enumerate(units):
+    copy = lambda rows, left, right: numpy.copyto(right[0] if isinstance(right, list) else right,
+                                                  left[0] if isinstance(left, list) else left)
+    unit[f"{i}"].set_gather_extension(shoal.GatherExtension("copy", [("f32", 30)], copy, copy))
+fsdp.set_accumulated_hook(lambda *given: None)
+for unit in units:
+    with unit.forward():
+        pass
+if sys.argv[1] == "gathers":
+    fsdp.end_forward()
+    for unit in units:
+        unit.unshard()
+elif sys.argv[1] == "reductions":
+    for unit in reversed(units):
+        with unit.backward():
+            pass
+elif sys.argv[1] == "views":
+    kept = [units[1]["1"].shard]
+    units[0].pre_backward()
+    kept += [units[0]["0"].full, units[0]["0"].full_grad]
+    circle = [fsdp, kept]
+    circle.append(circle)
+elif sys.argv[1] == "save":
+    saving = shoal.save_start(world.group, sys.argv[2], {"model": fsdp})
+print("end")
+"""
+
+
+@pytest.mark.parametrize("what", ["gathers", "reductions", "views", "save"])
+def test_exits_in_the_middle(tmp_path, what):
+    program = tmp_path / "program.py"
+    program.write_text(EXIT)
+    command = [sys.executable, "-m", "shoal", "run", "--no-label", "-n", "2", sys.executable, str(program), what]
+    done = subprocess.run(
+        [*command, str(tmp_path / "save")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\nend\n", "")
+    if what == "save":
+        assert (shoal.read(tmp_path / "save")["model"]["1"] == 1).all()
+
+
 # Values --------------------------------------------------------------------------------------------------------------
 
 
@@ -380,7 +455,9 @@ def test_accumulation_clipping_and_memory():
     assert shoal.launch(ranks, 2, timeout=TIMEOUT) == [["0", "1", "2"]] * 2
 
 
-@pytest.mark.parametrize("options", [{"sharded": "gradients"}, {"sharded": "state"}, {"replicated": True}, {"reshard": 2}])
+@pytest.mark.parametrize(
+    "options", [{"sharded": "gradients"}, {"sharded": "state"}, {"replicated": True}, {"reshard": 2}]
+)
 def test_kinds_of_contexts(options):
     def ranks(world):
         fsdp = shoal.Fsdp(world.group, **options)
@@ -635,8 +712,10 @@ def test_exceptions_of_extensions(what):
         unit = fsdp.add_unit({"w": whole(4, 3)})
         unit["w"].set_gather_extension(int8_rows(3, what if world.rank == 1 else None))
         with pytest.raises(ArithmeticError if world.rank == 1 else shoal.Error, match=f"cannot {what}"):
-            with unit.forward():
-                pass
+            for _ in range(3):  # others hear of it as soon as they need that rank
+                with unit.forward():
+                    pass
+                fsdp.end_forward()
         return True
 
     assert all(shoal.launch(ranks, 2, timeout=TIMEOUT))

@@ -19,8 +19,9 @@
 #include "base/option_parse.h"
 
 #define PREFIX "SHOAL_"
-/* Of the tests, of the companion library, of transport modules. */
-static const char *const prefixes_of_others[] = {"SHOAL_TEST_", "SHOAL_NN_", "SHOAL_TRANSPORT_"};
+/* Of the tests, of the companion library, of transport modules, of the Python package. */
+static const char *const prefixes_of_others[] = {"SHOAL_TEST_",    "SHOAL_NN_",   "SHOAL_TRANSPORT_",
+                                                 "SHOAL_LIBRARY=", "SHOAL_TOOL=", "SHOAL_TORCH_"};
 
 /* So many unknown names are told, the others counted. */
 #define UNKNOWN_MAX 8

@@ -157,8 +157,12 @@ static void run_with_unknown_names(void *context)
     clear_environment();
     (void)setenv("SHOAL_TIMEOUTS", "1", 1);
     (void)setenv("SHOAL_LOOG", "1", 1);
+    (void)setenv("SHOAL_LIBRARY", "of/the/Python/package", 1);
+    (void)setenv("SHOAL_TOOL", "so is this", 1);
+    (void)setenv("SHOAL_TOOLS", "1", 1);
     shoal_log_set(hear, NULL, SHOAL_LOG_WARN);
-    CHECK_INT(n_heard, 2);
+    CHECK_INT(n_heard, 3);
+    expect_heard("unknown option SHOAL_TOOLS in the environment, ignored");
     expect_heard(
         "unknown option SHOAL_TIMEOUTS in the environment, ignored; the nearest name is SHOAL_TIMEOUT");
     expect_heard("unknown option SHOAL_LOOG in the environment, ignored; the nearest name is SHOAL_LOG");
@@ -166,7 +170,7 @@ static void run_with_unknown_names(void *context)
     (void)option_choice(OPTION_SIMD);
     shoal_log_set(hear, NULL, SHOAL_LOG_DEBUG);
     (void)find_option("SHOAL_LOG");
-    CHECK_INT(n_heard, 2);
+    CHECK_INT(n_heard, 3);
 }
 
 TEST(unknown_names_are_told_with_the_nearest)
