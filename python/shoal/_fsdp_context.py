@@ -49,6 +49,11 @@ class Context:
         self._generation = generation()
         world._shared.add(self)
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it belongs to this process, and was not closed."""
+        return bool(self.handle) and self._generation == generation()
+
     def seen(self) -> int:
         """The handle, for calls that are possible when the world is closed."""
         check_generation(self._generation, "context of FSDP")

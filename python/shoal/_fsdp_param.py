@@ -96,6 +96,8 @@ class Param:
     def __repr__(self) -> str:
         if not self._context.handle:
             return f"<shoal.Param {self._name}, closed>"
+        if not self._context.is_usable:
+            return f"<shoal.Param {self._name}>"
         return f"<shoal.Param {self._name}: {self.dtype}{list(self.shape)}, this rank has {list(self.shard_shape)}>"
 
     def item(self, data: Any, *, dtype: str | None = None) -> ParamItem:

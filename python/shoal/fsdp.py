@@ -84,6 +84,7 @@ _setters: dict[str, Callable[[int, Any], Any]] = {
 
 
 def _set_all(context: Context, number: int, given: Mapping[str, Any]) -> None:
+    context.live()
     for name, setter in _setters.items():
         if given.get(name) is not None:
             context.check(setter(lib.shoal_fsdp_unit_of(context.live(), number), given[name]))
@@ -269,11 +270,12 @@ class Unit:
         self, *, forward: Sequence[Unit] | None = None, backward: Sequence[Unit] | None = None
     ) -> None:
         """Which units are gathered ahead when this one has its parameters. An empty list: as passes before."""
+        handle = self._handle()
         pairs = ((lib.shoal_fsdp_set_forward_prefetch, forward), (lib.shoal_fsdp_set_backward_prefetch, backward))
         for setter, units in pairs:
             if units is not None:
                 listed = (ctypes.c_void_p * max(len(units), 1))(*[unit._handle() for unit in units])
-                self._context.check(setter(self._handle(), listed, len(units)))
+                self._context.check(setter(handle, listed, len(units)))
 
     def set_accumulated_hook(self, hook: Callable[[Param, Any, Any], bool | None] | None) -> None:
         """Calls ``hook(param, shard, grad)`` when the gradient of a parameter of this unit is in its shard.

@@ -11,13 +11,14 @@ are, never copied: they must be contiguous, and belong to the operation until it
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _api
-from ._api import ANY_RANK, CollectiveKind, Dtype, ReduceOp
+from ._api import ANY_RANK, CollectiveKind, Dtype, ReduceOp, Status
 from ._arrays import Memory, empty, take
 from ._library import check, check_generation, generation, lib
+from ._uses import Uses, wait_for_others
 from .errors import StateError
 from .windows import Symmetric, Window
 from .works import Work
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Group"]
 
 _collective_start = lib.shoal_group_collective_start
+_group_close = lib.shoal_group_close
+_group_abandon = lib.shoal_group_abandon
+# How long a thread may be on its way into a call on a group that is freed.
+_PATIENCE_S = 1.0
 _ops = {op.name.lower(): op for op in ReduceOp}
 
 
@@ -68,78 +73,100 @@ class Group:
     `timeout`, in seconds, is the deadline of one call; past it the group has failed.
     """
 
-    __slots__ = ("__weakref__", "_generation", "_handle", "_n_ranks", "_rank", "_world")
+    __slots__ = ("__weakref__", "_generation", "_handle", "_n_ranks", "_rank", "_uses", "_world")
 
     def __init__(self, world: World, handle: int) -> None:
         self._world = world
         self._handle = handle
         self._generation = generation()
-        self._rank: int = lib.shoal_group_rank(handle)
-        self._n_ranks: int = lib.shoal_group_n_ranks(handle)
+        self._uses = Uses()
+        with world._uses:
+            world._live()
+            status = lib.shoal_group_error(handle)
+            if status == Status.ERR_STATE:  # a mesh still has a group that was closed
+                check(status)
+            self._rank: int = lib.shoal_group_rank(handle)
+            self._n_ranks: int = lib.shoal_group_n_ranks(handle)
 
     # What it is
 
     @property
     def world(self) -> World:
         """The world that the group was made in."""
+        check_generation(self._generation, "group")
         return self._world
 
     @property
     def rank(self) -> int:
         """The caller's rank in the group."""
+        check_generation(self._generation, "group")
         return self._rank
 
     @property
     def n_ranks(self) -> int:
         """The number of its ranks."""
+        check_generation(self._generation, "group")
         return self._n_ranks
 
     @property
     def name(self) -> str:
         """Ranks and tag as one text: "0,2/tag", "world"."""
-        text: bytes = lib.shoal_group_name(self._live())
+        text: bytes = self._call("shoal_group_name")
         return text.decode()
 
     @property
     def timeout(self) -> float:
         """How many seconds an operation may take; past it the group has failed."""
-        return float(lib.shoal_group_timeout(self._live()))
+        return float(self._call("shoal_group_timeout"))
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
-        check(lib.shoal_group_set_timeout(self._live(), seconds))
+        check(self._call("shoal_group_set_timeout", seconds))
 
     @property
     def sequence(self) -> int:
         """How many collectives this rank has started on the group."""
-        return int(lib.shoal_group_sequence(self._live()))
+        return int(self._call("shoal_group_sequence"))
 
     def world_rank(self, rank: int) -> int:
         """The rank in the world of a rank of the group."""
-        found: int = lib.shoal_group_world_rank(self._live(), rank)
+        found: int = self._call("shoal_group_world_rank", rank)
         if found < 0:
             raise ValueError(f"the group has no rank {rank}: it has {self._n_ranks}")
         return found
 
     def check(self) -> None:
         """Raises the failure of the group, if it has failed."""
-        check(lib.shoal_group_error(self._live()))
+        check(self._call("shoal_group_error"))
 
     def abort(self, reason: str) -> None:
         """Ends what goes on in the group, on all ranks, with this reason."""
-        check(lib.shoal_group_abort(self._live(), reason.encode()))
+        check(self._call("shoal_group_abort", reason.encode()))
 
     def close(self) -> None:
         """Frees the group on all members; every member calls it. The world's own group ends with its world."""
-        handle = self._live()
-        check(lib.shoal_group_close(handle))
-        self._handle = 0
+        self._free(_group_close, (Status.OK,))
 
     def abandon(self) -> None:
         """Frees this rank's part of the group, without the other members."""
-        handle = self._live()
-        check(lib.shoal_group_abandon(handle))
-        self._handle = 0
+        self._free(_group_abandon, (Status.OK, Status.ERR_SYSTEM))
+
+    def _free(self, free: Callable[[int], int], when_freed: tuple[Status, ...]) -> None:
+        with self._world._uses:
+            handle = self._live()
+            self._handle = 0  # nobody begins another call
+            try:
+                # Whoever stays in a call for longer waits in the library, which knows about it.
+                wait_for_others([self._uses], _PATIENCE_S)
+            except BaseException:
+                self._handle = handle
+                raise
+            status = free(handle)
+            if status in when_freed:
+                self._world._groups.pop(handle, None)
+            else:
+                self._handle = handle
+            check(status)
 
     def _live(self) -> int:
         if self._generation != generation():
@@ -148,6 +175,11 @@ class Group:
         if not self._handle:
             raise StateError("the group was closed")
         return self._handle
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Calls a function of the library on the group, which cannot be freed meanwhile."""
+        with self._uses:
+            return getattr(lib, name)(self._live(), *arguments)
 
     def __repr__(self) -> str:
         if not self._handle or not self._world.is_open:
@@ -160,20 +192,20 @@ class Group:
         """Memory with a block of `size` bytes for every rank, which can grow to `reserve` bytes. Collective."""
         if size < 0 or (reserve is not None and reserve < 0):
             raise ValueError(f"symmetric: a size is negative: {size}, {reserve}")
-        handle = ctypes.c_void_p()
+        memory = Symmetric(self)
         if reserve is None:
-            check(lib.shoal_symmetric_create(self._live(), size, ctypes.byref(handle)))
+            check(self._call("shoal_symmetric_create", size, ctypes.byref(memory._cell)))
         else:
-            check(lib.shoal_symmetric_reserve(self._live(), size, reserve, ctypes.byref(handle)))
-        return Symmetric(self, handle.value or 0)
+            check(self._call("shoal_symmetric_reserve", size, reserve, ctypes.byref(memory._cell)))
+        return memory
 
     def window(self, size: int) -> Window:
         """A window of `size` bytes, once per host. Collective."""
         if size < 0:
             raise ValueError(f"window: the size is negative: {size}")
-        handle = ctypes.c_void_p()
-        check(lib.shoal_window_create(self._live(), size, ctypes.byref(handle)))
-        return Window(self, handle.value or 0)
+        window = Window(self)
+        check(self._call("shoal_window_create", size, ctypes.byref(window._cell)))
+        return window
 
     # Collectives
 
@@ -183,16 +215,16 @@ class Group:
         counts: Any = None, send_counts: Any = None, recv_counts: Any = None, timeout: float | None = None,
         result: Any = None,
     ) -> Work:  # fmt: skip
-        handle = self._live()
         call = _api.shoal_collective(
             struct_size=ctypes.sizeof(_api.shoal_collective), kind=kind, dtype=dtype or 0, reduce=_find_op(op),
             root=root, send=send.address if send else None, recv=recv.address if recv else None, count=count,
             counts=counts, send_counts=send_counts, recv_counts=recv_counts, factor=factor or 0.0,
             timeout_s=timeout or 0.0,
         )  # fmt: skip
-        work = ctypes.c_void_p()
-        check(_collective_start(handle, ctypes.byref(call), ctypes.byref(work)))
-        return Work(work.value or 0, (self, send, recv), result)
+        work = Work(self, (send, recv), result)
+        with self._uses:
+            check(_collective_start(self._live(), ctypes.byref(call), ctypes.byref(work._cell)))
+        return work
 
     def barrier_start(self, *, timeout: float | None = None) -> Work:
         """Starts a barrier: it ends when all ranks have come."""
@@ -438,26 +470,25 @@ class Group:
 
     def check_equal(self, name: str, value: int | float | bytes) -> None:
         """Compares a setting of the program on all ranks: a difference is an error on all of them."""
-        handle = self._live()
         if isinstance(value, bytes):
-            check(lib.shoal_group_check_equal(handle, name.encode(), value, len(value)))
+            check(self._call("shoal_group_check_equal", name.encode(), value, len(value)))
         elif isinstance(value, float):
-            check(lib.shoal_group_check_equal_real(handle, name.encode(), value))
+            check(self._call("shoal_group_check_equal_real", name.encode(), value))
         else:
-            check(lib.shoal_group_check_equal_integer(handle, name.encode(), value))
+            check(self._call("shoal_group_check_equal_integer", name.encode(), value))
 
     # Point to point
 
     def send_start(self, data: Any, to: int, tag: int = 0, *, dtype: str | None = None) -> Work:
         """Starts a send."""
         memory = take(data, "data", dtype)
-        work = ctypes.c_void_p()
+        work = Work(self, memory, None)
         check(
-            lib.shoal_group_send_start(
-                self._live(), memory.address, memory.count, memory.dtype, to, tag, ctypes.byref(work)
+            self._call(
+                "shoal_group_send_start", memory.address, memory.count, memory.dtype, to, tag, ctypes.byref(work._cell)
             )
         )
-        return Work(work.value or 0, (self, memory), None)
+        return work
 
     def send(self, data: Any, to: int, tag: int = 0, *, dtype: str | None = None) -> None:
         """Sends `data` to a rank of the group. A small one may return before it is received."""
@@ -466,18 +497,17 @@ class Group:
     def recv_start(self, out: Any, source: int | None = None, tag: int = 0, *, dtype: str | None = None) -> Work:
         """Starts a receive. The work's result is the rank that has sent it."""
         memory = take(out, "out", dtype, writes=True)
-        work = ctypes.c_void_p()
         found = ctypes.c_int(ANY_RANK if source is None else source)
+        work = Work(self, (memory, found), found)
+        place = (memory.address, memory.count, memory.dtype)
         if source is None:
-            status = lib.shoal_group_recv_any_start(
-                self._live(), memory.address, memory.count, memory.dtype, tag, ctypes.byref(found), ctypes.byref(work)
+            status = self._call(
+                "shoal_group_recv_any_start", *place, tag, ctypes.byref(found), ctypes.byref(work._cell)
             )
         else:
-            status = lib.shoal_group_recv_start(
-                self._live(), memory.address, memory.count, memory.dtype, source, tag, ctypes.byref(work)
-            )
+            status = self._call("shoal_group_recv_start", *place, source, tag, ctypes.byref(work._cell))
         check(status)
-        return Work(work.value or 0, (self, memory, found), found)
+        return work
 
     def recv(self, out: Any, source: int | None = None, tag: int = 0, *, dtype: str | None = None) -> int:
         """Receives into `out`, from a rank of the group or from whichever sends first; gives that rank."""

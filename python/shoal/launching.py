@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.connection
 import os
+import pickle
 import signal
 import time
 import traceback
@@ -15,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from .errors import CancelledError, Error, PeerError
-from .worlds import World
+from .worlds import World, close_all
 
 __all__ = ["LaunchError", "launch"]
 
@@ -45,6 +46,15 @@ class _Traceback(Exception):
         return self.text
 
 
+def _portable(error: BaseException, rank: int) -> BaseException:
+    """The exception, or one with its text, if it cannot be pickled and made again."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return LaunchError(f"rank {rank}: {type(error).__name__}: {error}", rank)
+    return error
+
+
 def _run_rank(
     pipe: multiprocessing.connection.Connection, function: Callable[..., Any], arguments: tuple[Any, ...], rank: int,
     n_ranks: int, key: str, timeout: float,
@@ -54,12 +64,13 @@ def _run_rank(
         with World(n_ranks, rank, key=key, timeout=timeout) as world:
             answer = (True, function(world, *arguments), "")
     except BaseException as error:
-        answer = (False, error, f'\n"""rank {rank}\n{traceback.format_exc()}"""')
+        answer = (False, _portable(error, rank), f'\n"""rank {rank}\n{traceback.format_exc()}"""')
     try:
         pipe.send(answer)
     except Exception as error:
         pipe.send((False, TypeError(f"rank {rank}: what it gives cannot be sent to its parent: {error}"), answer[2]))
     pipe.close()
+    close_all()  # the process ends without that: an exception may have kept its world open
 
 
 def _describe_end(rank: int, process: BaseProcess) -> LaunchError:
@@ -105,15 +116,26 @@ class _Job:
         else:
             self.failures.append((rank, value, text))
 
-    def end(self) -> None:
+    def kill(self) -> None:
         for process in self.processes:
-            if process.is_alive() and self.failures:
-                process.join(0.2)
-            if process.is_alive() and self.failures:
+            if process.pid is not None:  # it was started
                 process.kill()
-            process.join()
-        for pipe in self.pipes:
-            pipe.close()
+
+    def end(self) -> None:
+        started = [process for process in self.processes if process.pid is not None]
+        try:
+            for process in started:
+                if process.is_alive() and self.failures:
+                    process.join(0.2)
+                if process.is_alive() and self.failures:
+                    process.kill()
+                process.join()
+        except BaseException:  # of a signal handler
+            self.kill()
+            raise
+        finally:
+            for pipe in self.pipes:
+                pipe.close()
 
     def raise_first(self) -> None:
         """The failure that others only heard of: what a PeerError tells of is told by its own rank, and an exception
@@ -151,14 +173,13 @@ def launch(
             process = context.Process(  # type: ignore[attr-defined]
                 target=_run_rank, args=(theirs, function, arguments, rank, n_ranks, key, timeout), name=f"rank {rank}"
             )
-            process.start()
-            theirs.close()
             processes.append(process)
             pipes.append(ours)
+            process.start()
+            theirs.close()
         job.collect()
     except BaseException:
-        for process in processes:
-            process.kill()
+        job.kill()
         raise
     finally:
         job.end()

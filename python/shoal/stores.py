@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ._library import check, lib
 from .errors import TimeoutError
@@ -29,52 +28,54 @@ class Store:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def _handle(self) -> int:
-        handle: int = lib.shoal_world_store(self._world._live())
-        return handle
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Calls a function of the library on the store."""
+        world = self._world
+        with world._uses:
+            check(getattr(lib, name)(lib.shoal_world_store(world._live()), *arguments))
 
     def set(self, key: str, value: bytes | str) -> None:
         """Sets the value of a key, which is created or replaced."""
         data = value.encode() if isinstance(value, str) else bytes(value)
-        check(lib.shoal_store_set(self._handle(), key.encode(), data, len(data)))
+        self._call("shoal_store_set", key.encode(), data, len(data))
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Waits until the key exists, at most `timeout` seconds (the world's timeout if None), and gives its value."""
         room = ctypes.create_string_buffer(_MAX_BYTES)
         size = ctypes.c_size_t()
-        self.wait([key], timeout)
-        check(lib.shoal_store_get(self._handle(), key.encode(), room, _MAX_BYTES, -1.0, ctypes.byref(size)))
+        self._in_slices(
+            timeout,
+            lambda slice: self._call("shoal_store_get", key.encode(), room, _MAX_BYTES, slice, ctypes.byref(size)),
+        )
         return room.raw[: size.value]
 
     def add(self, key: str, amount: int) -> int:
         """Adds to a number, atomically, and gives the sum."""
         total = ctypes.c_int64()
-        check(lib.shoal_store_add(self._handle(), key.encode(), amount, ctypes.byref(total)))
+        self._call("shoal_store_add", key.encode(), amount, ctypes.byref(total))
         return total.value
 
     def compare_set(self, key: str, expected: bytes, desired: bytes) -> bool:
         """Sets the value to `desired` if it is `expected` (b"": the key is missing); says whether it was set."""
         was_set = ctypes.c_bool()
-        check(
-            lib.shoal_store_compare_set(
-                self._handle(), key.encode(), expected, len(expected), desired, len(desired), ctypes.byref(was_set)
-            )
-        )
+        self._call(
+            "shoal_store_compare_set", key.encode(), expected, len(expected), desired, len(desired),
+            ctypes.byref(was_set),
+        )  # fmt: skip
         return was_set.value
 
     def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
         """Waits until all keys exist."""
         listed = (ctypes.c_char_p * len(keys))(*[key.encode() for key in keys])
-        if threading.current_thread() is not threading.main_thread():
-            check(lib.shoal_store_wait(self._handle(), listed, len(keys), -1.0 if timeout is None else timeout))
-            return
-        # The main thread comes back often, so that Ctrl-C is heard.
+        self._in_slices(timeout, lambda slice: self._call("shoal_store_wait", listed, len(keys), slice))
+
+    def _in_slices(self, timeout: float | None, wait: Callable[[float], None]) -> None:
+        """The main thread comes back often, so that Ctrl-C is heard; others do, so that the world can be closed."""
         until = time.monotonic() + (self._world.group.timeout if timeout is None else max(timeout, 0.0))
         while True:
             left = max(until - time.monotonic(), 0.0)
             try:
-                check(lib.shoal_store_wait(self._handle(), listed, len(keys), min(left, _SLICE_S)))
-                return
+                return wait(min(left, _SLICE_S))
             except TimeoutError:
                 if left <= _SLICE_S:
                     raise
@@ -83,11 +84,11 @@ class Store:
         """Whether all keys exist now."""
         listed = (ctypes.c_char_p * len(keys))(*[key.encode() for key in keys])
         exist = ctypes.c_bool()
-        check(lib.shoal_store_check(self._handle(), listed, len(keys), ctypes.byref(exist)))
+        self._call("shoal_store_check", listed, len(keys), ctypes.byref(exist))
         return exist.value
 
     def delete(self, key: str) -> bool:
         """Removes a key; says whether it existed."""
         existed = ctypes.c_bool()
-        check(lib.shoal_store_delete(self._handle(), key.encode(), ctypes.byref(existed)))
+        self._call("shoal_store_delete", key.encode(), ctypes.byref(existed))
         return existed.value

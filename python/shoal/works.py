@@ -10,6 +10,7 @@ import itertools
 import os
 import threading
 import time
+import weakref
 from collections.abc import Generator
 from typing import Any
 
@@ -25,22 +26,48 @@ _work_wait = lib.shoal_work_wait
 _work_test = lib.shoal_work_test
 _work_free = lib.shoal_work_free
 
-# What was dropped before it had ended: its buffers stay until it has. There is no lock: the garbage collector may drop a
-# work at any time, also in the middle of `sweep`. Single calls of a deque need none.
-_orphans: collections.deque[tuple[int, Any]] = collections.deque()
+class _Flight(weakref.ref["Work"]):
+    """The handle of a work and the arrays that its operation uses. It outlives the work, if that is dropped early.
+
+    A work has no ``__del__``: a signal handler that raises may end such a function before it has done anything, and the
+    arrays would be freed while the operation writes to them. When a work goes, the interpreter itself calls
+    ``_dropped.append`` with its flight.
+    """
+
+    __slots__ = ("cell", "keep")
+
+    cell: ctypes.c_void_p
+    keep: Any
 
 
-def sweep() -> None:
-    """Frees dropped works that have ended."""
-    for _ in range(len(_orphans)):
-        try:
-            handle, keep = _orphans.popleft()
-        except IndexError:
-            return  # another thread sweeps, too
-        if _work_test(handle):
+_flights: set[_Flight] = set()
+# Flights whose works are gone. The garbage collector may drop a work at any time, also in the middle of `sweep`: single
+# calls of a deque need no lock.
+_dropped: collections.deque[_Flight] = collections.deque()
+_sweeping = threading.Lock()
+
+
+def sweep(everything: bool = False) -> None:
+    """Frees dropped works that have ended, and lets go of their arrays.
+
+    With `everything`, also those that an exception of a signal handler has lost in the middle of a sweep.
+    """
+    if _sweeping.locked():
+        return  # perhaps by this thread, which a signal handler has left for a while
+    with _sweeping:
+        if everything:
+            known = {id(flight) for flight in list(_dropped)}
+            _dropped.extend([flight for flight in list(_flights) if flight() is None and id(flight) not in known])
+        for _ in range(len(_dropped)):
+            flight = _dropped.popleft()
+            handle = flight.cell.value  # None: never started, or listed twice
+            if handle and not _work_test(handle):
+                _dropped.append(flight)
+                continue
+            flight.cell.value = None
             _work_free(handle)
-        else:
-            _orphans.append((handle, keep))
+            flight.keep = None
+            _flights.discard(flight)
 
 
 class Work:
@@ -49,17 +76,29 @@ class Work:
     The arrays that it uses belong to it until it has ended. ``wait`` gives its result; so does ``await``.
     """
 
-    __slots__ = ("__weakref__", "_generation", "_handle", "_is_over", "_keep", "_result")
+    __slots__ = ("__weakref__", "_cell", "_flight", "_generation", "_is_over", "_owner", "_result")
 
-    def __init__(self, handle: int, keep: Any, result: Any) -> None:
-        """`result` is what `wait` gives; a number that the operation writes is given as c_int."""
-        self._handle = handle
-        self._keep = keep
+    def __init__(self, owner: Any, keep: Any, result: Any) -> None:
+        """Made before its operation is started, with `_cell` for the handle: an exception in between loses nothing.
+
+        `owner` stays as long as the work, the arrays in `keep` until the operation has ended. `result` is what `wait`
+        gives; a number that the operation writes is given as c_int.
+        """
+        if _dropped:
+            sweep()
+        self._cell = ctypes.c_void_p()
+        self._owner = owner
         self._result = result
         self._is_over = False
         self._generation = generation()
-        if _orphans:
-            sweep()
+        self._flight = flight = _Flight(self, _dropped.append)  # type: ignore[arg-type]
+        flight.cell = self._cell
+        flight.keep = keep
+        _flights.add(flight)
+
+    @property
+    def _handle(self) -> int:
+        return self._cell.value or 0
 
     def done(self) -> bool:
         """Whether the operation has ended, successfully or not. Never waits."""
@@ -92,13 +131,13 @@ class Work:
 
     def _end(self) -> None:
         self._is_over = True
-        self._keep = None
+        self._owner = self._flight.keep = None
 
     def _give(self) -> tuple[int, Any]:
         """Hands the operation to the library, which waits for it and frees it: the handle, and what it uses."""
         check_generation(self._generation, "work")
-        given = self._handle, self._keep
-        self._handle = 0
+        given = self._handle, (self._owner, self._flight.keep)
+        self._cell.value = None
         self._result = None
         self._end()
         return given
@@ -109,16 +148,9 @@ class Work:
             yield from _completion(self).__await__()
         return self.wait(0)
 
-    def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), 0
-        if not handle or self._generation != generation():
-            return
-        if self._is_over or _work_test(handle):
-            _work_free(handle)
-            return
-        _orphans.append((handle, self._keep))
-
     def __repr__(self) -> str:
+        if self._generation != generation():
+            return "<shoal.Work of the parent process>"
         return f"<shoal.Work {'done' if self._is_over or self.done() else 'going on'}>"
 
 
@@ -135,29 +167,54 @@ def _complete(future: asyncio.Future[None]) -> None:
 
 def _on_done(context: int | None, status: int) -> None:
     """Runs on whichever thread the operation ends on."""
-    entry = _waiting.pop(context or 0, None)
+    number = context or 0
+    entry = _waiting.get(number)
     if entry is None:
         return
     loop, future, _ = entry
+    _in_callback.append(threading.get_ident())
     try:
         loop.call_soon_threadsafe(_complete, future)
     except RuntimeError:
         pass  # the loop was closed: nobody waits
+    finally:
+        del loop, future, entry, _
+        _waiting.pop(number, None)
+        _in_callback.remove(threading.get_ident())
 
 
 _on_done_native = _api.shoal_done_function(_on_done)
+# The threads that are in `_on_done`. The garbage collector may run there, and must not close a world then.
+_in_callback: collections.deque[int] = collections.deque()
+
+
+def is_in_callback() -> bool:
+    """Whether the caller was called by the library, at the end of an operation."""
+    return threading.get_ident() in _in_callback
 
 
 def _completion(work: Work) -> asyncio.Future[None]:
     loop = asyncio.get_running_loop()
     future = loop.create_future()
     number = next(_numbers)
-    _waiting[number] = (loop, future, work)
-    status = lib.shoal_work_on_done(work._handle, _on_done_native, ctypes.c_void_p(number))
-    if status != 0:
+    try:
+        _waiting[number] = (loop, future, work)
+        check(lib.shoal_work_on_done(work._handle, _on_done_native, ctypes.c_void_p(number)))
+    except BaseException:
         _waiting.pop(number, None)
-    check(status)
+        raise
+    if _work_test(work._handle):
+        # The callback may have run on this thread, where an exception of a signal handler may have ended it.
+        _waiting.pop(number, None)
+        _complete(future)
     return future
+
+
+def complete_lost() -> None:
+    """Completes what was awaited and has ended, although an exception of a signal handler has ended its callback."""
+    for number, (_, _, work) in list(_waiting.items()):
+        if _work_test(work._handle):
+            _on_done(number, 0)
 
 
 def wait_for_callbacks(seconds: float) -> bool:
@@ -170,8 +227,12 @@ def wait_for_callbacks(seconds: float) -> bool:
 
 def _forget() -> None:
     """In a child of fork(): works of the parent end in the parent, and call nobody here."""
-    _orphans.clear()
+    global _sweeping
+    _sweeping = threading.Lock()
+    _dropped.clear()
+    _flights.clear()
     _waiting.clear()
+    _in_callback.clear()
 
 
 # Behind that of _library, by which works know that they are the parent's.

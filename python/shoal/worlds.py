@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
+import collections
+import contextlib
 import ctypes
 import warnings
 import weakref
@@ -13,15 +16,26 @@ from typing import Any
 
 from . import _api, meshes, works
 from ._library import check, check_generation, generation, lib
+from ._uses import Uses, wait_for_others
 from ._views import Viewed
 from .errors import StateError
 from .groups import Group
 from .meshes import Mesh
 from .stores import Store
+from .windows import _Shared
 
 __all__ = ["World"]
 
 _open: weakref.WeakSet[World] = weakref.WeakSet()
+# Handles of worlds that the garbage collector has dropped, and that a thread closes.
+_left: collections.deque[ctypes.c_void_p] = collections.deque()
+_closing = Uses()
+_is_exiting = False
+# How long other threads may stay in calls on a world that is closed.
+_PATIENCE_S = 5.0
+# How long a world takes at most to close that was opened with the default timeout, and a little more.
+_CLOSE_S = 35.0
+_world_close = lib.shoal_world_close
 
 
 class World:
@@ -54,16 +68,18 @@ class World:
         )
 
     def _begin(self, options: _api.shoal_world_options) -> None:
-        self._handle = 0
         self._generation = generation()
+        self._uses = Uses()
         self._groups: dict[int, Group] = {}
         self._shared: weakref.WeakSet[Viewed] = weakref.WeakSet()
-        handle = ctypes.c_void_p()
-        check(lib.shoal_world_open(ctypes.byref(options), ctypes.byref(handle)))
-        self._handle = handle.value or 0
+        # Written by the library: an exception in between loses nothing.
+        self._cell = ctypes.c_void_p()
+        if _is_exiting:
+            raise StateError("a world cannot be opened any more: the interpreter exits")
+        _open.add(self)
+        check(lib.shoal_world_open(ctypes.byref(options), ctypes.byref(self._cell)))
         self._rank: int = lib.shoal_world_rank(self._handle)
         self._n_ranks: int = lib.shoal_world_n_ranks(self._handle)
-        _open.add(self)
 
     @classmethod
     def from_mpi(
@@ -86,12 +102,22 @@ class World:
         )
         return self
 
+    @property
+    def _handle(self) -> int:
+        return self._cell.value or 0
+
     def _live(self) -> int:
         if self._generation != generation():
             check_generation(self._generation, "world")
-        if not self._handle:
+        handle = self._cell.value
+        if not handle:
             raise StateError("the world was closed")
-        return self._handle
+        return handle
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Calls a function of the library on the world, which cannot be closed meanwhile."""
+        with self._uses:
+            return getattr(lib, name)(self._live(), *arguments)
 
     @property
     def is_open(self) -> bool:
@@ -101,17 +127,19 @@ class World:
     @property
     def rank(self) -> int:
         """The rank of the caller."""
+        check_generation(self._generation, "world")
         return self._rank
 
     @property
     def n_ranks(self) -> int:
         """How many ranks there are."""
+        check_generation(self._generation, "world")
         return self._n_ranks
 
     @property
     def group(self) -> Group:
         """The group of all ranks."""
-        return self._group_of(lib.shoal_world_group(self._live()))
+        return self._group_of(self._call("shoal_world_group"))
 
     @property
     def store(self) -> Store:
@@ -123,7 +151,7 @@ class World:
         """The group of these ranks, in this order. Only members call it; the same ranks and tag are the same group."""
         listed = (ctypes.c_int * len(ranks))(*ranks)
         handle = ctypes.c_void_p()
-        check(lib.shoal_group_create(self._live(), listed, len(ranks), tag.encode(), ctypes.byref(handle)))
+        check(self._call("shoal_group_create", listed, len(ranks), tag.encode(), ctypes.byref(handle)))
         return self._group_of(handle.value or 0)
 
     def make_mesh(
@@ -134,8 +162,8 @@ class World:
 
     def _group_of(self, handle: int) -> Group:
         group = self._groups.get(handle)
-        if group is None or not group._handle:
-            group = self._groups[handle] = Group(self, handle)
+        if group is None:
+            group = self._groups.setdefault(handle, Group(self, handle))
         return group
 
     def dump(self) -> str:
@@ -146,27 +174,54 @@ class World:
             pieces.append(ctypes.string_at(text, size))
             return 0
 
-        check(lib.shoal_world_dump(self._live(), _api.shoal_write_function(write), None))
+        check(self._call("shoal_world_dump", _api.shoal_write_function(write), None))
         return b"".join(pieces).decode()
 
     def close(self) -> None:
         """Leaves the job. Every rank calls it, last; what goes on is finished first. Again: nothing.
 
-        BufferError: arrays still use symmetric memory or a window of the world.
+        BufferError: arrays still use symmetric memory or a window of the world. StateError: another thread is in a call
+        that does not end. The world stays open then.
         """
-        if not self.is_open:
-            return
-        viewed = [memory for memory in self._shared if memory.is_viewed]
-        if viewed:
-            raise BufferError(f"arrays still use {len(viewed)} blocks of shared memory of {self!r}: delete them first")
-        self._close()
+        if self.is_open:
+            self._close(may_be_viewed=False)
 
-    def _close(self) -> None:
-        handle, self._handle = self._handle, 0
-        _open.discard(self)
-        status = lib.shoal_world_close(handle)
-        works.sweep()
-        check(status)
+    def _close(self, may_be_viewed: bool) -> None:
+        # Nobody begins another call.
+        handle, self._cell.value = self._cell.value, None
+        try:
+            if not may_be_viewed:
+                self._check_views()
+            self._end_calls()
+        except BaseException:
+            self._cell.value = handle
+            raise
+        status = _world_close(handle)
+        try:
+            check(status)
+        finally:
+            works.complete_lost()
+            works.sweep(everything=True)
+
+    def _check_views(self) -> None:
+        n_viewed = sum(memory.is_viewed for memory in list(self._shared))
+        if n_viewed:
+            raise BufferError(
+                f"arrays still use {n_viewed} blocks of shared memory of rank {self._rank}: delete them first"
+            )
+
+    def _end_calls(self) -> None:
+        """Waits for other threads that are in calls, and ends calls that do not end by themselves."""
+        groups = list(self._groups.values())
+        memories = [memory for memory in list(self._shared) if isinstance(memory, _Shared)]
+        users = [self._uses, *[group._uses for group in groups], *[memory._uses for memory in memories]]
+        if wait_for_others(users, _PATIENCE_S):
+            return
+        for group in groups:
+            if group._uses.has_others() and group._handle:
+                lib.shoal_group_abort(group._handle, b"its world is closed")
+        if not wait_for_others(users, _PATIENCE_S):
+            raise StateError("the world cannot be closed: another thread of this process is in a call on it")
 
     def __enter__(self) -> World:
         return self
@@ -182,28 +237,49 @@ class World:
                 raise
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", 0) and self._generation == generation():
+        if not self._was_left_open():
+            return
+        try:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2)
-            try:
-                self._close()
-            except Exception:
-                pass
+        finally:
+            if works.is_in_callback():
+                # The garbage collector has come along while the library waits for this thread.
+                _left.append(self._cell)
+                _thread.start_new_thread(_close_left, ())
+            else:
+                try:
+                    self._close(may_be_viewed=True)
+                except Exception:
+                    pass
+
+    def _was_left_open(self) -> bool:
+        return hasattr(self, "_cell") and self.is_open
 
     def __repr__(self) -> str:
         if not self.is_open:
             return "<shoal.World, closed>"
-        return f"<shoal.World: rank {self._rank} of {self._n_ranks}>"
+        return f"<shoal.World: rank {lib.shoal_world_rank(self._cell)} of {lib.shoal_world_n_ranks(self._cell)}>"
 
 
-def _close_all() -> None:
+def _close_left() -> None:
+    """Closes worlds that were dropped where they could not be closed."""
+    with _closing:
+        while _left:
+            with contextlib.suppress(IndexError):  # another thread does the same
+                _world_close(_left.popleft())
+
+
+def close_all() -> None:
     """No function of Python may be called by the library once the interpreter has begun to end."""
+    global _is_exiting
+    _is_exiting = True
     for world in list(_open):
-        try:
+        with contextlib.suppress(BaseException):  # also of a signal handler: what is left is closed all the same
             if world.is_open:
-                world._close()
-        except Exception:
-            pass
-    works.wait_for_callbacks(5.0)
+                world._close(may_be_viewed=True)
+    _close_left()
+    wait_for_others([_closing], _CLOSE_S)
+    works.wait_for_callbacks(_PATIENCE_S)
 
 
-atexit.register(_close_all)
+atexit.register(close_all)
