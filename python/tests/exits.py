@@ -218,7 +218,7 @@ def run_exit(seed: int, n_ranks: int) -> str:
         except subprocess.TimeoutExpired:
             process.kill()
             text = "hangs\n" + process.communicate()[0].decode(errors="replace")
-        is_clean = text.splitlines()[-1:] == ([f"__main__.{last}"] if last else []) and text.count("Traceback") == bool(last)
+        is_clean = text.splitlines()[-1:] == ([last] if last else []) and text.count("Traceback") == bool(last)
         if process.returncode != status or not is_clean:
             names = ", ".join(state.__name__ for state in states)  # type: ignore[attr-defined]
             problems.append(
