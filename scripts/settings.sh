@@ -27,8 +27,8 @@ done
 perl -ne 'if (/^(\d+) ranks, (\d+) networks: (.*)/) {
         my ($ranks, $networks, $rest) = ($1, $2, $3);
         $all{$ranks} += $networks;
-        while ($rest =~ /([a-z ]+) (\d+)/g) {
-            my ($name, $count) = ($1 =~ s/^ //r, $2);
+        while ($rest =~ /(?:^|, )([a-z ]+) (\d+)/g) {
+            my ($name, $count) = ($1, $2);
             push @names, $name if !$is_known{$name}++;
             $sum{$ranks}{$name} += $count;
         }

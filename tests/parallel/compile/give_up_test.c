@@ -5,6 +5,7 @@
  */
 #include "base/error.h"
 #include "fixtures/compiled_pair.h"
+#include "fixtures/refused_settings.h"
 
 enum {
     CULPRIT = 1,
@@ -97,20 +98,10 @@ static void end(struct job *job)
     (void)CHECK_OK(shoal_world_close(job->world));
 }
 
-static shoal_status see_gradients(void *context, const shoal_reduced_gradients *reduced,
-                                  shoal_work **work_out)
-{
-    (void)context;
-    (void)reduced;
-    (void)work_out;
-    return SHOAL_OK;
-}
-
 static void set_setting(struct job *job, bool is_refused)
 {
     if (is_refused || job->fault == FAULT_SETTING) {
-        (void)CHECK_OK(shoal_fsdp_set_all_reduce_hook(shoal_fully_shard_unit(job->net.root, true),
-                                                      is_refused ? see_gradients : NULL, NULL));
+        (void)CHECK_OK(refused_set_hook(shoal_fully_shard_unit(job->net.root, true), is_refused));
     }
 }
 

@@ -10,6 +10,7 @@
  * What fails is printed with its number.
  */
 #include "fixtures/compiled_trial.h"
+#include "fixtures/refused_settings.h"
 
 #include <stdlib.h>
 
@@ -18,64 +19,14 @@ enum {
     N_GROUPS = 3 /* of steps, each ended by an update */
 };
 
-static uint64_t get_number(const char *name, uint64_t or_else)
-{
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : or_else;
-}
-
 /* Settings that are refused --------------------------------------------------------------------------------- */
-
-static shoal_status see_gradients(void *context, const shoal_reduced_gradients *reduced,
-                                  shoal_work **work_out)
-{
-    (void)context;
-    (void)reduced;
-    (void)work_out;
-    return SHOAL_OK;
-}
-
-static shoal_status gather_all(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
-                               shoal_group *group, shoal_work **work_out)
-{
-    (void)context;
-    (void)work_out;
-    return shoal_group_all_gather(group, in, out, count, dtype);
-}
-
-static shoal_status scatter_sums(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
-                                 shoal_reduce_op reduce, double factor, shoal_group *group,
-                                 shoal_work **work_out)
-{
-    (void)context;
-    (void)factor;
-    (void)work_out;
-    return shoal_group_reduce_scatter(group, in, out, count, dtype, reduce);
-}
-
-static shoal_status set_hook(shoal_fsdp_unit *unit, bool is_on)
-{
-    return shoal_fsdp_set_all_reduce_hook(unit, is_on ? see_gradients : NULL, NULL);
-}
-
-static shoal_status set_gather(shoal_fsdp_unit *unit, bool is_on)
-{
-    const shoal_custom_all_gather custom = {.struct_size = sizeof custom, .call = gather_all};
-    return shoal_fsdp_set_custom_all_gather(unit, is_on ? &custom : NULL);
-}
-
-static shoal_status set_scatter(shoal_fsdp_unit *unit, bool is_on)
-{
-    const shoal_custom_reduce_scatter custom = {.struct_size = sizeof custom, .call = scatter_sums};
-    return shoal_fsdp_set_custom_reduce_scatter(unit, is_on ? &custom : NULL);
-}
 
 static const struct refused {
     shoal_status (*set)(shoal_fsdp_unit *unit, bool is_on);
     const char *name;
-} refused[] = {{set_hook, "shoal_fsdp_set_all_reduce_hook"},
-               {set_gather, "shoal_fsdp_set_custom_all_gather"},
-               {set_scatter, "shoal_fsdp_set_custom_reduce_scatter"}};
+} refused[] = {{refused_set_hook, "shoal_fsdp_set_all_reduce_hook"},
+               {refused_set_gather, "shoal_fsdp_set_custom_all_gather"},
+               {refused_set_scatter, "shoal_fsdp_set_custom_reduce_scatter"}};
 
 /* Choosing -------------------------------------------------------------------------------------------------- */
 
@@ -219,9 +170,9 @@ static void check_refused(struct trial *trial)
 
 static bool has_replicas(const struct spec *spec)
 {
-    bool has_any = spec->is_mesh;
+    bool has_any = spec->is_mesh || spec->shards.is_replicated;
     for (int i = 0; i < spec->n_layers; i++) {
-        has_any = has_any || spec->layers[i].where == SPEC_ROWS;
+        has_any = has_any || spec->layers[i].where >= SPEC_ROWS;
     }
     return has_any;
 }
@@ -297,6 +248,7 @@ static void run_spec(const struct rank *self, const struct spec *spec, int round
         for (int i = 0; i < N_GROUPS && !is_tried && !test_has_failed(); i++) {
             run_group(&trial);
         }
+        CHECK(!spec->is_extended || (trial.eager.int8.n_encodes > 0 && trial.other.int8.n_encodes > 0));
     }
     trial_end(&trial);
 }
@@ -361,8 +313,8 @@ static void print_counts(const struct rank *self, const struct counts *counts, u
 static void sweep(const struct rank *self)
 {
     struct counts counts = {0};
-    uint64_t n_specs = get_number("SHOAL_TEST_STEPS", (uint64_t)(N_SPECS / test_time_scale()));
-    uint64_t first = get_number("SHOAL_TEST_STEPS_FIRST", 1);
+    uint64_t n_specs = trial_number("SHOAL_TEST_STEPS", (uint64_t)(N_SPECS / test_time_scale()));
+    uint64_t first = trial_number("SHOAL_TEST_STEPS_FIRST", 1);
     for (uint64_t i = 0; i < n_specs && !test_has_failed(); i++) {
         struct spec spec = choose(first + i, self->n_ranks);
         count(&counts, &spec);

@@ -9,18 +9,10 @@
  */
 #include "fixtures/compiled_trial.h"
 
-#include <stdlib.h>
-
 enum {
     N_SPECS = 40,
     N_GROUPS = 3 /* of steps, each ended by an update */
 };
-
-static uint64_t get_number(const char *name, uint64_t or_else)
-{
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : or_else;
-}
 
 /*
  * Some steps without synchronization, and one or two with it; then an update. What an eager step of shards keeps in
@@ -94,8 +86,8 @@ static void try_number(const struct rank *self, uint64_t number, int round)
 
 static void sweep(const struct rank *self)
 {
-    uint64_t n_specs = get_number("SHOAL_TEST_STEPS", (uint64_t)(N_SPECS / test_time_scale()));
-    uint64_t first = get_number("SHOAL_TEST_STEPS_FIRST", 1);
+    uint64_t n_specs = trial_number("SHOAL_TEST_STEPS", (uint64_t)(N_SPECS / test_time_scale()));
+    uint64_t first = trial_number("SHOAL_TEST_STEPS_FIRST", 1);
     int round = 0;
     for (size_t i = 0; i < sizeof found / sizeof found[0] && !test_has_failed(); i++) {
         if (found[i].n_ranks == self->n_ranks) {

@@ -381,6 +381,18 @@ TEST_RANKS(the_default_is_the_same_as_its_number, 2)
     end(&job);
 }
 
+/* A run of rank 1 of its own, that others count as a failed one. */
+static void run_on_one_rank(struct job *job, struct rank *self)
+{
+    shoal_tensor *output = NULL;
+    if (self->rank == 1) {
+        run(job, LOCAL_ROWS);
+    } else {
+        CHECK_STATUS(shoal_compiled_run(job->compiled, NULL, 1, &output, 1), SHOAL_ERR_INVALID);
+    }
+    test_barrier(self);
+}
+
 /* Variants that do not communicate can be used in different runs, and nobody notices until one has to give way. Then
    all ranks hear of it, before any of them frees one, and go on when they have used them alike. */
 TEST_RANKS(ranks_agree_on_which_one_gives_way, 3)
@@ -393,12 +405,7 @@ TEST_RANKS(ranks_agree_on_which_one_gives_way, 3)
         run(&job, 3);
         run(&job, 2);
         /* All have three. One rank uses its own once more where the others use none. */
-        if (self->rank == 1) {
-            run(&job, LOCAL_ROWS);
-        } else {
-            CHECK_STATUS(shoal_compiled_run(job.compiled, NULL, 1, &output, 1), SHOAL_ERR_INVALID);
-        }
-        test_barrier((struct rank *)(uintptr_t)self);
+        run_on_one_rank(&job, self);
         CHECK_STATUS(run_for(&job, 4, &output), SHOAL_ERR_MISMATCH);
         CHECK_ERROR_TEXT("rank 0 has \"the variant of run 1 of the step gives way\"");
         CHECK_ERROR_TEXT("rank 1 has \"the variant of run 3 of the step gives way\"");
@@ -419,12 +426,7 @@ TEST_RANKS(ranks_agree_on_whether_one_gives_way, 2)
     shoal_tensor *output = NULL;
     if (begin(&job, self, 2)) {
         run(&job, 2);
-        if (self->rank == 1) {
-            run(&job, LOCAL_ROWS);
-        } else {
-            CHECK_STATUS(shoal_compiled_run(job.compiled, NULL, 1, &output, 1), SHOAL_ERR_INVALID);
-        }
-        test_barrier((struct rank *)(uintptr_t)self);
+        run_on_one_rank(&job, self);
         CHECK_STATUS(run_for(&job, 3, &output), SHOAL_ERR_MISMATCH);
         CHECK_ERROR_TEXT("rank 1 has \"the variant of run 1 of the step gives way\"");
         run(&job, 2);

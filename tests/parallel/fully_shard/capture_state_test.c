@@ -3,6 +3,7 @@
  * Sharded modules in a capture: which collectives the graph has, gradients that are there before it, what it refuses,
  * by name, and that modules, units, lanes and memory are as they were when it fails.
  */
+#include "fixtures/refused_settings.h"
 #include "fixtures/sharded_model.h"
 #include "graph/ir/graph.h"
 
@@ -171,33 +172,6 @@ TEST_RANKS(gradients_wait_for_synchronisation, 2)
 
 /* What cannot be captured ------------------------------------------------------------------------------- */
 
-static shoal_status all_reduce_hook(void *context, const shoal_reduced_gradients *reduced,
-                                    shoal_work **work_out)
-{
-    (void)context;
-    (void)reduced;
-    (void)work_out;
-    return SHOAL_OK;
-}
-
-static shoal_status gather_all(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
-                               shoal_group *group, shoal_work **work_out)
-{
-    (void)context;
-    (void)work_out;
-    return shoal_group_all_gather(group, in, out, count, dtype);
-}
-
-static shoal_status scatter_sums(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
-                                 shoal_reduce_op reduce, double factor, shoal_group *group,
-                                 shoal_work **work_out)
-{
-    (void)context;
-    (void)factor;
-    (void)work_out;
-    return shoal_group_reduce_scatter(group, in, out, count, dtype, reduce);
-}
-
 static shoal_status landed(void *context, int id, shoal_fsdp_shard *shard)
 {
     (void)context;
@@ -206,34 +180,15 @@ static shoal_status landed(void *context, int id, shoal_fsdp_shard *shard)
     return SHOAL_OK;
 }
 
-/* Settings on and off. */
-
-static shoal_status set_hook(shoal_fsdp_unit *unit, bool is_on)
-{
-    return shoal_fsdp_set_all_reduce_hook(unit, is_on ? all_reduce_hook : NULL, NULL);
-}
-
-static shoal_status set_gather(shoal_fsdp_unit *unit, bool is_on)
-{
-    const shoal_custom_all_gather custom = {.struct_size = sizeof custom, .call = gather_all};
-    return shoal_fsdp_set_custom_all_gather(unit, is_on ? &custom : NULL);
-}
-
-static shoal_status set_scatter(shoal_fsdp_unit *unit, bool is_on)
-{
-    const shoal_custom_reduce_scatter custom = {.struct_size = sizeof custom, .call = scatter_sums};
-    return shoal_fsdp_set_custom_reduce_scatter(unit, is_on ? &custom : NULL);
-}
-
 static const struct refusal {
     shoal_status (*set)(shoal_fsdp_unit *unit, bool is_on); /* NULL: an option */
     const char *name;
     struct setting setting;
 } refusals[] = {
-    {set_hook, "1: shoal_fsdp_set_all_reduce_hook", {0}},
-    {set_gather, "1: shoal_fsdp_set_custom_all_gather", {0}},
-    {set_scatter, "1: shoal_fsdp_set_custom_reduce_scatter", {0}},
-    {set_gather, "1: shoal_fsdp_set_custom_all_gather", {.is_replicated_mesh = true}},
+    {refused_set_hook, "1: shoal_fsdp_set_all_reduce_hook", {0}},
+    {refused_set_gather, "1: shoal_fsdp_set_custom_all_gather", {0}},
+    {refused_set_scatter, "1: shoal_fsdp_set_custom_reduce_scatter", {0}},
+    {refused_set_gather, "1: shoal_fsdp_set_custom_all_gather", {.is_replicated_mesh = true}},
 };
 
 /* Refused with the name, by a compiled step too, which captures it once it is off. */
