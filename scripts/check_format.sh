@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Shows what clang-format would change. Version 14 only: others disagree about details.
 #
-#   scripts/check_format.sh [--fix] [FILE...]     default: every C file of the tree
+#   scripts/check_format.sh [--fix] [FILE...]     default: every C and C++ file of the tree
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,10 +14,10 @@ fi
 files=("$@")
 if [[ ${#files[@]} -eq 0 ]]; then
     folders=()
-    for folder in src include tests tools examples nn bench; do
+    for folder in src include tests tools examples nn bench python; do
         [[ -d $folder ]] && folders+=("$folder")
     done
-    mapfile -t files < <(find "${folders[@]}" -name '*.[ch]' | sort)
+    mapfile -t files < <(find "${folders[@]}" \( -name '*.[ch]' -o -name '*.cpp' \) | sort)
 fi
 if $fix; then
     clang-format-14 -i "${files[@]}"

@@ -43,6 +43,10 @@ python     python3-numpy    python3 @numpy
 python     mypy             mypy
 python     python3-mpi4py   python3 @mpi4py
 python     openmpi-bin      mpirun.openmpi
+python     g++              c++ <string>
+python     python3-torch    python3 @torch
+python     libtorch-dev     c++ <torch/csrc/api/include/torch/version.h>
+python     pybind11-dev     c++ <pybind11/attr.h> -fsyntax-only -I/usr/include/python3.11
 wheel      python3-build    python3 @build
 wheel      python3-setuptools  python3 @setuptools
 wheel      python3-wheel    python3 @wheel

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+"""``python -m shoal.torch build``: compiles the backend now, instead of at its first use."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from . import building
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m shoal.torch", description="The backend of torch.distributed.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build", help="compile the backend, unless that has been done")
+    build.add_argument("--folder", help="where to keep it, instead of " + str(building.cache_folder()))
+    build.add_argument("--again", action="store_true", help="compile it even if that has been done")
+    options = parser.parse_args()
+    if options.folder:
+        os.environ["SHOAL_TORCH_CACHE"] = options.folder
+    try:
+        print(building.build(options.again))
+    except building.BuildError as error:
+        sys.exit(f"python -m shoal.torch: {error}")
+    if options.folder:
+        print(f"where it is used, set SHOAL_TORCH_CACHE={os.path.abspath(options.folder)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT
+// What a process group stands on: a world that is opened through a store of c10d, a group of it, and symmetric memory
+// that tensors are allocated from.
+#ifndef SHOAL_TORCH_MEMBERS_H
+#define SHOAL_TORCH_MEMBERS_H
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "pool.h"
+#include "versions.h"
+
+namespace shoal_torch {
+
+// Seconds that Shoal accepts as a timeout.
+inline double seconds_of(Milliseconds timeout)
+{
+    return std::min(std::max(double(timeout.count()) / 1e3, 1e-3), 1e9);
+}
+
+// The all-gather by which ranks meet, over a store.
+struct Exchange {
+    StorePtr store;
+    int rank;
+    int n_ranks;
+    std::string error;
+
+    static int run(void *context, const void *in, void *out_all, size_t bytes)
+    {
+        auto *exchange = static_cast<Exchange *>(context);
+        try {
+            exchange->all_gather(static_cast<const uint8_t *>(in), static_cast<uint8_t *>(out_all), bytes);
+            return 0;
+        } catch (const std::exception &error) {
+            exchange->error = error.what();
+            return 1;
+        }
+    }
+
+  private:
+    void all_gather(const uint8_t *in, uint8_t *out_all, size_t bytes)
+    {
+        // A store may outlive groups (torchrun's does): a number of each rank keeps its openings apart.
+        std::string turn = std::to_string(store->add("shoal/turn/" + std::to_string(rank), 1));
+        store->set(key(turn, rank), std::vector<uint8_t>(in, in + bytes));
+        for (int peer = 0; peer < n_ranks; peer++) {
+            std::vector<uint8_t> value = store->get(key(turn, peer)); // waits as long as the store's timeout
+            TORCH_CHECK(value.size() == bytes, "rank ", peer, " gave ", value.size(), " bytes, not ", bytes,
+                        ": do all ranks use the same version of Shoal?");
+            std::memcpy(out_all + size_t(peer) * bytes, value.data(), bytes);
+        }
+    }
+
+    static std::string key(const std::string &turn, int peer)
+    {
+        return "shoal/card/" + turn + "/" + std::to_string(peer);
+    }
+};
+
+class World {
+  public:
+    World(const StorePtr &store, int rank, int n_ranks, Milliseconds timeout)
+    {
+        Exchange exchange{store, rank, n_ranks, ""};
+        shoal_world_options options = SHOAL_WORLD_OPTIONS_INIT;
+        options.n_ranks = n_ranks;
+        options.rank = rank;
+        options.exchange = Exchange::run;
+        options.exchange_context = &exchange;
+        options.timeout_s = seconds_of(timeout);
+        options.startup_timeout_s = seconds_of(timeout);
+        options.close_timeout_s =
+            10; // destroying a process group is not collective: others may do it much later
+        shoal_status status = shoal_world_open(&options, &world_);
+        if (status != SHOAL_OK) {
+            raise(status,
+                  std::string(shoal_error_text()) + (exchange.error.empty() ? "" : ": " + exchange.error));
+        }
+    }
+    World(const World &) = delete;
+
+    ~World()
+    {
+        WithoutGil without_gil;
+        shoal_status status = shoal_world_close(world_);
+        // In a child of fork() it is SHOAL_ERR_STATE; SHOAL_ERR_TIMEOUT only says that another rank goes on.
+        if (status != SHOAL_OK && status != SHOAL_ERR_STATE && status != SHOAL_ERR_TIMEOUT) {
+            TORCH_WARN("shoal: closing the world: ", shoal_error_text());
+        }
+    }
+
+    shoal_world *get() const
+    {
+        return world_;
+    }
+
+  private:
+    shoal_world *world_ = nullptr;
+};
+
+// Symmetric memory of a group that tensors are allocated from, first fit. Making it is collective; allocating is not.
+class Arena {
+  public:
+    Arena(std::shared_ptr<World> world, shoal_group *group, size_t bytes)
+        : world_(std::move(world)), bytes_(bytes)
+    {
+        check(shoal_symmetric_create(group, bytes, &memory_));
+        data_ = static_cast<char *>(shoal_symmetric_data(memory_));
+    }
+    Arena(const Arena &) = delete;
+
+    ~Arena()
+    {
+        shoal_symmetric_free(memory_);
+    }
+
+    // NULL: there is no room.
+    void *take(size_t bytes)
+    {
+        size_t size = (std::max(bytes, size_t(1)) + PAGE - 1) / PAGE * PAGE;
+        std::lock_guard<std::mutex> lock(mutex_);
+        size_t place = 0;
+        for (auto &used : used_) {
+            if (used.first - place >= size) {
+                break;
+            }
+            place = used.first + used.second;
+        }
+        if (place + size > bytes_) {
+            return nullptr;
+        }
+        used_[place] = size;
+        return data_ + place;
+    }
+
+    void give_back(void *memory)
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        used_.erase(size_t(static_cast<char *>(memory) - data_));
+    }
+
+    // How many bytes each member has for this: SHOAL_TORCH_SYMMETRIC_MB, by default 256; 0 turns it off.
+    static size_t configured_bytes()
+    {
+        const char *text = std::getenv("SHOAL_TORCH_SYMMETRIC_MB");
+        return size_t(text ? std::strtoull(text, nullptr, 10) : 256) << 20;
+    }
+
+  private:
+    static constexpr size_t PAGE = 4096;
+    std::shared_ptr<World> world_; // tensors may live longer than their process group
+    shoal_symmetric *memory_ = nullptr;
+    char *data_ = nullptr;
+    size_t bytes_;
+    std::mutex mutex_;
+    std::map<size_t, size_t> used_; // offset -> bytes
+};
+
+// A rank's part of a process group: leaving it is not collective.
+class Membership {
+  public:
+    Membership(std::shared_ptr<World> world, shoal_group *group) : world_(std::move(world)), group_(group)
+    {
+    }
+    Membership(const Membership &) = delete;
+
+    ~Membership()
+    {
+        leave();
+    }
+
+    static std::shared_ptr<Membership> open(const StorePtr &store, int rank, int n_ranks,
+                                            Milliseconds timeout)
+    {
+        auto world = std::make_shared<World>(store, rank, n_ranks, timeout);
+        shoal_group *group = shoal_world_group(world->get());
+        return enlist(std::make_shared<Membership>(std::move(world), group));
+    }
+
+    // The group of some ranks of this group's world.
+    std::shared_ptr<Membership> make_group(const std::vector<int> &world_ranks, const std::string &name,
+                                           int rank, Milliseconds timeout)
+    {
+        shoal_group *group = nullptr;
+        check(shoal_group_create(world_of_open()->get(), world_ranks.data(), int(world_ranks.size()),
+                                 name.c_str(), &group));
+        check(shoal_group_set_timeout(group, seconds_of(timeout)));
+        TORCH_CHECK(shoal_group_rank(group) == rank, "shoal: rank ", rank, " of group ", name, " is rank ",
+                    shoal_group_rank(group), " for Shoal");
+        return enlist(std::make_shared<Membership>(world_of_open(), group));
+    }
+
+    shoal_group *group() const
+    {
+        TORCH_CHECK(world_, "shoal: the process group was destroyed");
+        return group_;
+    }
+
+    // Gives the group back; what was made of it stays usable. The world is closed when nobody uses it any more.
+    void leave()
+    {
+        if (!world_) {
+            return;
+        }
+        WithoutGil without_gil;
+        arena_.reset();
+        if (group_ != shoal_world_group(world_->get())) {
+            (void)!shoal_group_abandon(group_); // what fails here goes with the world
+        }
+        world_.reset();
+    }
+
+    // A tensor in symmetric memory, or elsewhere if there is no room. The first call is collective.
+    at::Tensor allocate(int64_t size, const at::TensorOptions &options)
+    {
+        std::shared_ptr<Arena> arena = find_arena();
+        void *memory = arena ? arena->take(size_t(size) * options.dtype().itemsize()) : nullptr;
+        if (!memory) {
+            return at::empty({size}, options);
+        }
+        return at::from_blob(
+            memory, {size}, [arena](void *given) { arena->give_back(given); }, options);
+    }
+
+    // Leaves every group and closes every world, because the process ends.
+    static void leave_all()
+    {
+        for (auto &listed : list()) {
+            if (auto membership = listed.lock()) {
+                membership->leave();
+            }
+        }
+        Pool::get().drain(std::chrono::seconds(5));
+    }
+
+  private:
+    std::shared_ptr<World> world_of_open() const
+    {
+        TORCH_CHECK(world_, "shoal: the process group was destroyed");
+        return world_;
+    }
+
+    std::shared_ptr<Arena> find_arena()
+    {
+        WithoutGil without_gil; // before the lock: others may want both
+        std::lock_guard<std::mutex> lock(arena_mutex_);
+        if (!arena_ && !has_no_arena_) {
+            try {
+                arena_ = std::make_shared<Arena>(world_of_open(), group_, Arena::configured_bytes());
+            } catch (const c10::Error &error) {
+                // It fails on all members alike: a transport without shared memory, or too little memory.
+                has_no_arena_ = true;
+                TORCH_WARN("shoal: tensors are not in symmetric memory: ", error.what_without_backtrace());
+            }
+        }
+        return arena_;
+    }
+
+    static std::vector<std::weak_ptr<Membership>> &list()
+    {
+        static auto *memberships = new std::vector<std::weak_ptr<Membership>>;
+        return *memberships;
+    }
+
+    static std::shared_ptr<Membership> enlist(std::shared_ptr<Membership> membership)
+    {
+        static std::mutex mutex;
+        std::lock_guard<std::mutex> lock(mutex);
+        auto &all = list();
+        all.erase(std::remove_if(all.begin(), all.end(), [](auto &listed) { return listed.expired(); }),
+                  all.end());
+        all.push_back(membership);
+        return membership;
+    }
+
+    std::shared_ptr<World> world_;
+    shoal_group *group_;
+    std::mutex arena_mutex_;
+    std::shared_ptr<Arena> arena_;
+    bool has_no_arena_ = false;
+};
+
+} // namespace shoal_torch
+
+#endif
