@@ -2,8 +2,12 @@
 """What the ranks of torch.distributed see when one of them calls something else, is late, or dies."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -103,3 +107,16 @@ def raise_in_one(rank, n):
 def test_a_rank_that_leaves_early_is_named():
     text, last = run_ranks(raise_in_one, 2, timeout_s=600)
     assert last == "gone" and "SHOAL_ERR_PEER" in text and "rank 1" in text
+
+
+def test_the_example_says_what_the_page_says():
+    root = Path(__file__).resolve().parents[2]
+    answer = subprocess.run(
+        [sys.executable, str(root / "python/examples/torch_faults.py")], capture_output=True, text=True, timeout=120
+    )
+    page = re.search(r"    a mismatch, .*?go on$", (root / "docs/python.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+    without_numbers = [re.sub("process [0-9]+", "process", text).splitlines() for text in (answer.stdout, page)]
+    assert [len(lines) for lines in without_numbers] == [3, 3], answer
+    for line, expected in zip(*without_numbers):
+        what, _, rest = expected.strip().rstrip(". ").partition(", after ")
+        assert line.startswith(what) and rest.partition(" s: ")[2] in line, (line, expected)
