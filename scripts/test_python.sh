@@ -14,7 +14,7 @@ for python in python3 /usr/bin/python3; do
     fi
 done
 export SHOAL_LIBRARY=$PWD/build/lib/libshoal.so.0.1 SHOAL_TOOL=$PWD/build/bin/shoal PYTHONPATH=$PWD/python
-export PYTHONDONTWRITEBYTECODE=1 SHOAL_TORCH_CACHE=$PWD/build/torch
+export PYTHONDONTWRITEBYTECODE=1 SHOAL_TORCH_CACHE=$PWD/build/torch-backend
 cd python
 mypy --cache-dir=/dev/null
 "$python" -m pytest "$@"

@@ -58,7 +58,7 @@ for my $command (slurp('tools/shoal/common/commands.def') =~ /^COMMAND\((\w+)/mg
 }
 my %any_option = map { %$_ } values %options;
 %any_option = (%any_option, options_of(grep { /^(?:tools|bench|examples)\/.*\.c$/ } keys %exists));
-for my $script (grep { /^(?:scripts|bench|\.ci)\/.*\.(?:sh|py|pl)$/ } keys %exists) {
+for my $script (grep { /^(?:scripts|bench|python|\.ci)\/.*\.(?:sh|py|pl)$/ } keys %exists) {
     $any_option{$_} = 1 for slurp($script) =~ s/^\s*#.*//mgr =~ /(--[a-z][a-z-]*)/g;
 }
 # Of other programs, as our pages use them.
