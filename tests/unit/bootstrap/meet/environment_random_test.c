@@ -34,7 +34,7 @@ static const struct family {
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_COMM_WORLD_LOCAL_SIZE"}},
-    {"PMI", "PMI_RANK", "PMI_SIZE", {"PMI_FD", "MPI_LOCALNRANKS"}},
+    {"PMI (MPICH)", "PMI_RANK", "PMI_SIZE", {"PMI_FD", "MPI_LOCALNRANKS"}},
     {"Slurm",
      "SLURM_PROCID",
      "SLURM_NTASKS",

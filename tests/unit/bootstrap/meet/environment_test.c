@@ -108,7 +108,7 @@ TEST(each_family_is_read)
 TEST(some_launchers_start_ranks_of_an_mpi)
 {
     CHECK(environment_starts_mpi("Open MPI"));
-    CHECK(environment_starts_mpi("PMI"));
+    CHECK(environment_starts_mpi("PMI (MPICH)"));
     CHECK(!environment_starts_mpi("torchrun"));
     CHECK(!environment_starts_mpi("alone"));
 }
@@ -120,9 +120,9 @@ TEST(pmi_is_known_by_its_socket)
     char descriptor[32];
     (void)snprintf(descriptor, sizeof descriptor, "PMI_FD=%d", ends[0]);
     SET("PMI_RANK=1", "PMI_SIZE=2", descriptor, "MPI_LOCALNRANKS=2");
-    struct environment first = read_good("PMI", 1, 2);
+    struct environment first = read_good("PMI (MPICH)", 1, 2);
     SET("PMI_RANK=0", "PMI_SIZE=2", descriptor);
-    struct environment second = read_good("PMI", 0, 2);
+    struct environment second = read_good("PMI (MPICH)", 0, 2);
     CHECK_STRING(first.key, second.key);
     char pid[32];
     (void)snprintf(pid, sizeof pid, "\n%d ", (int)getpid());
@@ -131,9 +131,10 @@ TEST(pmi_is_known_by_its_socket)
     SET("PMI_RANK=0", "PMI_SIZE=2", "PMI_FD=9999");
     check_bad(SHOAL_ERR_UNSUPPORTED, "PMI_FD is 9999");
     SET("PMI_RANK=0", "PMI_SIZE=2");
-    check_bad(SHOAL_ERR_INVALID, "some variables of PMI are set in the environment, but PMI_FD is not");
+    check_bad(SHOAL_ERR_INVALID,
+              "some variables of PMI (MPICH) are set in the environment, but PMI_FD is not");
     SET("PMI_RANK=0", "PMI_SIZE=1");
-    (void)read_good("PMI", 0, 1);
+    (void)read_good("PMI (MPICH)", 0, 1);
     (void)close(ends[0]);
     (void)close(ends[1]);
 }
