@@ -179,6 +179,21 @@ checks "$scratch/log.html" '
     print "notices" if $page !~ /repeated were left out \(3\)/ || $page !~ /damaged were left out \(3\)/ || $page !~ /after step 6 of 6/;
     print "ranks that were overtaken" if $page !~ /says nothing of single ranks/;'
 
+# Logs of two runs in one file: the page is about the last one, also where that does not begin with step 1.
+{
+    echo '{"shoal_log":1,"type":"run","after":0,"id":"1","began":"1","config":{"steps":6},"hosts":["a"]}'
+    for k in 1 2 3 4 5; do echo "{\"step\":$k,\"loss\":$k}"; done
+    echo '{"type":"ranks","after":0,"to":2,"step_ms":[1],"exposed_ms":[0],"hidden_ms":[0],"memory_mb":[7]}'
+    echo '{"shoal_log":1,"type":"run","after":2,"id":"3","began":"2","config":{"steps":6},"hosts":["a"]}'
+    for k in 3 6; do echo "{\"step\":$k,\"loss\":1$k}"; done
+} >"$log"
+reports 0 "$log"
+checks "$scratch/log.html" '
+    print "losses: @{[column(q(loss))]}" if "@{[column(q(loss))]}" ne "13 16";
+    print "several runs" if $page !~ /several runs\. .*? were left out \(5\)/ || $page =~ /repeated/;
+    print "missing" if $page !~ /Steps of which the log has no line \(2\)/;
+    print "ranks of the other run" if $page !~ /says nothing of single ranks/;'
+
 # Losses that are no numbers any more: of a run that has ended, and of one that was killed.
 {
     echo '{"shoal_log":1,"type":"run","after":0,"config":{"steps":4}}'

@@ -130,8 +130,36 @@ bool log_is_first_of_host(const struct log *log, size_t rank)
 
 /* Other lines -------------------------------------------------------------------------------------------- */
 
+static const char *beginning_of(const json_t *run)
+{
+    const char *began = json_string_value(json_object_get(run, "began"));
+    return began ? began : "";
+}
+
+/* Whether the run does not go on with the one before: logs were written into one file, one behind the other. */
+static bool is_another(const struct log *log, const json_t *line)
+{
+    const char *began = beginning_of(line);
+    const char *before = beginning_of(log->run);
+    return began[0] && before[0] && strcmp(began, before) != 0;
+}
+
+/* Drops what was told of all runs before. */
+static void begin_again(struct log *log)
+{
+    overtake(log, 0);
+    log->n_others += log->n_overtaken;
+    log->n_overtaken = 0;
+    (void)json_array_clear(log->ids);
+    (void)json_array_clear(log->notes);
+    log->n_runs = 0;
+}
+
 static bool add_run(struct log *log, json_t *line)
 {
+    if (is_another(log, line)) {
+        begin_again(log);
+    }
     int64_t after = (int64_t)json_integer_value(json_object_get(line, "after"));
     int64_t *resumed = realloc(log->resumed, (log->n_runs + 1) * sizeof resumed[0]);
     if (!resumed) {

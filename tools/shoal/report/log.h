@@ -84,11 +84,12 @@ struct log {
     size_t capacity;
     struct log_rank *ranks;
     size_t n_ranks;
-    bool has_ranks;     /* times of ranks are known */
-    bool has_middle;    /* and are of the middle half of the last run's steps */
-    bool has_causes;    /* memory by cause is known */
-    size_t n_runs;      /* that went on, the first one included */
-    int64_t *resumed;   /* after which steps they began, n_runs of them */
+    bool has_ranks;   /* times of ranks are known */
+    bool has_middle;  /* and are of the middle half of the last run's steps */
+    bool has_causes;  /* memory by cause is known */
+    size_t n_runs;    /* that went on, the first one included */
+    int64_t *resumed; /* after which steps they began, n_runs of them */
+    size_t n_others;  /* lines of steps of runs that began before, and that the last one does not continue */
     size_t n_overtaken; /* lines of steps that a later run repeated */
     size_t n_damaged;   /* lines that are no JSON, or not of this log */
     /* Lines that later ones may overtake; only while the log is read. */

@@ -172,6 +172,13 @@ static void put_lost_step(const struct page *page)
     }
 }
 
+/* Between the first step and the last: a run went on without --log, or lines were damaged. */
+static size_t count_missing(const struct log *log)
+{
+    size_t n_steps = log->n_steps;
+    return n_steps == 0 ? 0 : (size_t)(log->steps[n_steps - 1] - log->steps[0]) + 1 - n_steps;
+}
+
 static bool put_notices(const struct page *page)
 {
     const struct log *log = page->log;
@@ -191,6 +198,15 @@ static bool put_notices(const struct page *page)
     put_lost_step(page);
     if (log->n_damaged > 0) {
         put_notice(page, "Lines that are damaged were left out", log->n_damaged);
+    }
+    if (log->n_others > 0) {
+        put_notice(
+            page,
+            "The log has several runs. This is the last one; lines of steps of the others were left out",
+            log->n_others);
+    }
+    if (count_missing(log) > 0) {
+        put_notice(page, "Steps of which the log has no line", count_missing(log));
     }
     if (log->n_overtaken > 0) {
         put_notice(page, "Lines of steps that a later run repeated were left out", log->n_overtaken);
