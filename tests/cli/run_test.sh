@@ -187,6 +187,15 @@ test_not_started() {
     expect 127 -n 3 shoal-no-such-program
     says err "shoal run: cannot start 'shoal-no-such-program': No such file or directory"
     expect 127 -n 1 "$scratch/nothing/here"
+    printf '#!/bin/sh\n' >"$scratch/of_this_folder"
+    chmod +x "$scratch/of_this_folder"
+    (
+        cd "$scratch"
+        expect 127 -n 2 of_this_folder
+        says err "shoal run: cannot start 'of_this_folder': No such file or directory; did you mean './of_this_folder'?"
+        expect 0 -n 2 ./of_this_folder
+        ! $failed
+    ) || failed=true
     echo data >"$scratch/data"
     expect 126 -n 2 "$scratch/data"
     says err "shoal run: cannot start '$scratch/data': Permission denied"

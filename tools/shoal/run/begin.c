@@ -8,8 +8,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -52,14 +55,31 @@ void run_raise_file_limit(struct run_plan *plan)
     }
 }
 
+/* "; did you mean './x'?" of a name that is looked for in PATH, and is a program of the working directory. */
+static void suggest_here(const char *program, char *text, size_t bytes)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    int length = snprintf(path, sizeof path, "./%s", program);
+    bool is_here = !strchr(program, '/') && length < (int)sizeof path && access(path, X_OK) == 0 &&
+                   stat(path, &about) == 0 && S_ISREG(about.st_mode);
+    if (is_here) {
+        (void)snprintf(text, bytes, "; did you mean '%s'?", path);
+    }
+}
+
 int run_begin_rank(struct run_rank *rank, const struct run_plan *plan)
 {
     bool is_program = false;
     int error = run_rank_start(rank, plan, &is_program);
     if (error != 0 && is_program) {
-        fprintf(stderr, "%s: %s%scannot start '%s': %s\n", plan->command, plan->host ? plan->host : "",
-                plan->host ? ": " : "", plan->agents ? plan->agents[rank->rank].program[0] : plan->program[0],
-                error_errno_text(error));
+        const char *program = plan->agents ? plan->agents[rank->rank].program[0] : plan->program[0];
+        char here[PATH_MAX + 32] = "";
+        if (error == ENOENT) {
+            suggest_here(program, here, sizeof here);
+        }
+        fprintf(stderr, "%s: %s%scannot start '%s': %s%s\n", plan->command, plan->host ? plan->host : "",
+                plan->host ? ": " : "", program, error_errno_text(error), here);
         return error == ENOENT || error == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
     }
     if (error != 0) {
