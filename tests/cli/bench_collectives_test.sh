@@ -77,6 +77,9 @@ says_why "--root is not a rank" broadcast --root 2
 says_why "--window is about all_gather" all_reduce --window
 says_why "two kinds of buffers" all_gather --window --symmetric
 says_why "--sizes: '1Q' is not a size" all_reduce --bytes 1Q
+says_why "--sizes: '64M:1K' is not a size, as 64K, or a smaller and a larger one and a factor of at least 2, as 1K:64M:4" \
+    all_reduce --sizes 64M:1K
+says_why "'-J' is not an option; did you mean '--json'? It prints on standard output." all_reduce -J file
 says_why "needs ranks that an mpirun has started" all_reduce --transport mpi
 # What cannot begin has no table.
 says_why "transport socket, which has no symmetric memory" all_reduce --symmetric --transport socket

@@ -58,6 +58,8 @@ tool 0 opt -- "$graph"
 refuses "shoal opt: one file expected, but got 'a' and 'b'" opt a b
 refuses "shoal opt: one file expected, but got '$graph' and '--help'" opt "$graph" -- --help
 refuses "shoal train: 'my.txt' belongs to no option; did you mean --data my.txt?" train my.txt
+refuses "shoal train: 'run' belongs to no option; did you mean --checkpoint run --resume?" train --resume run
+refuses "shoal train: 'my.txt' belongs to no option; did you mean --data my.txt?" train --resume --lr 1 my.txt
 refuses "shoal bench kernels: 'my.txt' belongs to no option" bench kernels --json my.txt
 refuses "shoal help: one command expected, but got 'info' and 'run'" help info run
 # shellcheck disable=SC2016 # the shell's
@@ -98,6 +100,14 @@ refuses "shoal train: 'zero3' is not a mode; did you mean 'fsdp'? It shards what
 refuses "shoal train: 'fully_sharded' is not a mode; did you mean 'fsdp'?" train --mode=fully_sharded
 refuses "shoal generate: '--max_new_tokens' is not an option; did you mean '--length'?" generate --max_new_tokens 3
 refuses "shoal report: '--output' is not an option; did you mean '--out'?" report --output x
+for option in --nproc --np; do
+    refuses "shoal run: '$option' is not an option; did you mean '-n'?" run $option 2 true
+    refuses "shoal generate: '$option' is not an option; did you mean '--ranks'?" generate $option 2 run
+done
+for option in -v -V; do
+    refuses "shoal: '$option' is not an option; did you mean '--version'?" $option
+done
+refuses "shoal run: 'tcp' is not a transport; did you mean 'socket'? It carries data over TCP." run --transport tcp -n 1 true
 # Only where the command has it.
 tool 2 trace --learning-rate 3
 grep -qF "shoal trace: '--learning-rate' is not an option; there are: --step" "$scratch/err" || complain "trace --learning-rate"
@@ -118,5 +128,9 @@ for command in help info opt run trace train "bench fsdp" "bench nn" "bench over
         gives "usage: shoal $command " $command $option
     done
 done
+
+# Names that a value can have stand below the option.
+gives '  --redop R            of reductions; default sum; one of' bench all_reduce --help
+gives '  --kernel NAME        only this; one of' bench kernels --help
 
 ! $failed

@@ -62,7 +62,7 @@ static const struct tool_option option_rows[] = {
     {"--directory", "D", TOOL_OPTION_TEXT, AT(parent),
      .help = "files are in a new one within it, which is removed; default $TMPDIR, or ."},
     {"--format", "F", TOOL_OPTION_NAME, AT(format), .name_at = format_at,
-     .help = "of checkpoints; default pieces; one of"},
+     .help = "of checkpoints; default pieces"},
     {"--iterations", "K", TOOL_OPTION_INT, AT(bench.n_rounds), 1, BENCH_CHECKPOINT_MAX_ROUNDS,
      .help = "rounds; default 5"},
     {"--json", NULL, TOOL_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},

@@ -59,7 +59,10 @@ static int take_sizes(void *context, const char *text)
 {
     struct arguments *arguments = context;
     if (!measure_read_sizes(&arguments->bench.request, text)) {
-        return tool_refuse("--sizes: '%s' is not a size, as 64K, or two and a factor, as 1K:64M:4", text);
+        return tool_refuse(
+            "--sizes: '%s' is not a size, as 64K, or a smaller and a larger one and a factor of at least 2, "
+            "as 1K:64M:4",
+            text);
     }
     return TOOL_DONE;
 }
@@ -95,9 +98,9 @@ static const struct tool_option option_rows[] = {
     {"--sizes", "A[:B[:F]]", TOOL_OPTION_OTHER, 0, .alias = "--bytes", .take = take_sizes,
      .help = "bytes of the full buffer on one rank, from A to B by factor F; default 1K:64M:4"},
     {"--dtype", "T", TOOL_OPTION_NAME, AT(dtype), .name_at = dtype_at, .standard = "f32",
-     .help = "of elements; all: one after the other; one of"},
+     .help = "of elements; all: one after the other"},
     {"--redop", "R", TOOL_OPTION_NAME, AT(redop), .name_at = redop_at, .standard = "sum",
-     .help = "of reductions; one of"},
+     .help = "of reductions"},
     {"--root", "R", TOOL_OPTION_INT, AT(bench.request.root), 0, MEASURE_MAX_RANKS - 1,
      .help = "the rank from which a broadcast goes out; default 0"},
     {"--in-place", NULL, TOOL_OPTION_FLAG, AT(bench.request.has_in_place),

@@ -63,7 +63,8 @@ static const char *wrapping_at(size_t index)
 #define AT(field) offsetof(struct arguments, field)
 
 static const struct tool_option option_rows[] = {
-    {"--wrapping", "W", TOOL_OPTION_NAME, AT(wrapping), .name_at = wrapping_at, .help = "default: each of"},
+    {"--wrapping", "W", TOOL_OPTION_NAME, AT(wrapping), .name_at = wrapping_at,
+     .help = "only this; default: both"},
     {"--ranks", "N", TOOL_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS, .alias = "-n",
      .help = "default 2; from 3 on, the default network is larger"},
     {"--units", "U", TOOL_OPTION_INT, AT(asked.n_units), 1, BENCH_FSDP_MAX_SIZE,

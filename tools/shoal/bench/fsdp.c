@@ -78,7 +78,7 @@ static const struct tool_option option_rows[] = {
     {"--blas-threads", "B", TOOL_OPTION_INT, AT(asked.n_blas_threads), 1, BENCH_FSDP_MAX_SIZE,
      .help = "threads of a matrix product; default 1, larger: 2"},
     {"--sharded", "WHAT", TOOL_OPTION_NAME, AT(sharded), .name_at = sharded_at, .noun = "value of --sharded",
-     .help = "FSDP, ZeRO-2 or ZeRO-1; default parameters; one of"},
+     .help = "FSDP, ZeRO-2 or ZeRO-1; default parameters"},
     {"--iterations", "K", TOOL_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
      .help = "rounds, one step of each kind; default 30"},
     {"--threads", NULL, TOOL_OPTION_FLAG, AT(is_threads), .help = "ranks are threads instead of processes"},

@@ -230,7 +230,7 @@ static const char *kernel_at(size_t index)
 static const struct tool_option option_rows[] = {
     {"--variant", "NAME", TOOL_OPTION_NAME, AT(variant), .name_at = variant_at,
      .help = "only this set of vector instructions"},
-    {"--kernel", "NAME", TOOL_OPTION_NAME, AT(kernel), .name_at = kernel_at, .help = "only this one of"},
+    {"--kernel", "NAME", TOOL_OPTION_NAME, AT(kernel), .name_at = kernel_at, .help = "only this"},
     {"--bytes", "B", TOOL_OPTION_BYTES, AT(sizes_bytes), 1024, (double)((int64_t)1 << 38),
      .max_values = MAX_SIZES, .n_values_at = AT(n_sizes),
      .help = "read and written per run, at least 1K, again for more sizes; default 512K and 192M"},

@@ -223,7 +223,7 @@ static const char *name_at(size_t index)
 
 static const struct tool_option option_rows[] = {
     {"--kind", "NAME", TOOL_OPTION_NAME, AT(kind), .name_at = kind_at, .help = "only these"},
-    {"--case", "NAME", TOOL_OPTION_NAME, AT(name), .name_at = name_at, .help = "only this one of"},
+    {"--case", "NAME", TOOL_OPTION_NAME, AT(name), .name_at = name_at, .help = "only this"},
     {"--dtype", "NAME", TOOL_OPTION_NAME, AT(dtype), .name_at = dtype_at,
      .help = "of the tensors; references are f32"},
     {"--threads", "N", TOOL_OPTION_INT, AT(n_threads), 1, 1024,

@@ -250,7 +250,7 @@ static const char *pass_at(size_t index)
 #define AT(field) offsetof(struct request, field)
 
 static const struct tool_option option_rows[] = {
-    {"--pass", "NAME", TOOL_OPTION_NAME, AT(name), .name_at = pass_at, .help = "only this one of"},
+    {"--pass", "NAME", TOOL_OPTION_NAME, AT(name), .name_at = pass_at, .help = "only this"},
     {"--nodes", "N", TOOL_OPTION_COUNT, AT(sizes), 20, 10000000, .max_values = MAX_SIZES,
      .n_values_at = AT(n_sizes),
      .help = "of the graph, at least 20, again for more sizes; default 1000, 10000 and 100000"},

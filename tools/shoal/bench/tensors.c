@@ -137,23 +137,23 @@ static const char *dtype_at(size_t index)
     return dtype ? dtype->name : NULL;
 }
 
-#define ROWS(default_bytes, max_bytes, bytes_help)                                                             \
-    {                                                                                                          \
-        {"--ranks",         "N",           TOOL_OPTION_INT,    AT(bench.request.n_ranks), 1,                   \
-         MEASURE_MAX_RANKS, .alias = "-n", .help = "default 2"},                                               \
-            {"--bytes", "B",       TOOL_OPTION_BYTES,         AT(bench.bytes),                                 \
-             1,         max_bytes, .standard = default_bytes, .help = bytes_help},                             \
-            {"--dtype", "T", TOOL_OPTION_NAME, AT(dtype), .name_at = dtype_at, .help = "default f32; one of"}, \
-            {"--iterations",                                                                                   \
-             "K",                                                                                              \
-             TOOL_OPTION_INT,                                                                                  \
-             AT(bench.n_rounds),                                                                               \
-             1,                                                                                                \
-             MEASURE_MAX_ITERATIONS,                                                                           \
-             .help = "rounds; default: by size, 2000 to 20"},                                                  \
-            {"--threads", NULL, TOOL_OPTION_FLAG, AT(bench.is_threads),                                        \
-             .help = "ranks are threads instead of processes"},                                                \
-            {"--json", NULL, TOOL_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},               \
+#define ROWS(default_bytes, max_bytes, bytes_help)                                                     \
+    {                                                                                                  \
+        {"--ranks",         "N",           TOOL_OPTION_INT,    AT(bench.request.n_ranks), 1,           \
+         MEASURE_MAX_RANKS, .alias = "-n", .help = "default 2"},                                       \
+            {"--bytes", "B",       TOOL_OPTION_BYTES,         AT(bench.bytes),                         \
+             1,         max_bytes, .standard = default_bytes, .help = bytes_help},                     \
+            {"--dtype", "T", TOOL_OPTION_NAME, AT(dtype), .name_at = dtype_at, .help = "default f32"}, \
+            {"--iterations",                                                                           \
+             "K",                                                                                      \
+             TOOL_OPTION_INT,                                                                          \
+             AT(bench.n_rounds),                                                                       \
+             1,                                                                                        \
+             MEASURE_MAX_ITERATIONS,                                                                   \
+             .help = "rounds; default: by size, 2000 to 20"},                                          \
+            {"--threads", NULL, TOOL_OPTION_FLAG, AT(bench.is_threads),                                \
+             .help = "ranks are threads instead of processes"},                                        \
+            {"--json", NULL, TOOL_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},       \
     }
 
 static const struct tool_option functional_rows[] = ROWS("1K", 1 << 20, "of the tensor, at most 1M");

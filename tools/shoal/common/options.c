@@ -164,6 +164,12 @@ static int refuse_operand(const struct reading *reading, const char *word)
     if (first) {
         return tool_refuse("'%s' is one word too many", word);
     }
+    const char *before = reading->next > 1 ? reading->argv[reading->next - 2] : "";
+    const struct tool_option *flag = find_row(options, before, strlen(before));
+    if (flag && flag->stray) {
+        return tool_refuse("'%s' belongs to no option; did you mean %s %s %s?", word, flag->stray, word,
+                           flag->name);
+    }
     if (options->stray) {
         return tool_refuse("'%s' belongs to no option; did you mean %s %s?", word, options->stray, word);
     }

@@ -49,7 +49,7 @@ static void print_row(FILE *out, const struct tool_option *row)
     if (is_shown) {
         fprintf(out, "; default %s", row->standard);
     }
-    fputc('\n', out);
+    fputs(row->kind == TOOL_OPTION_NAME ? "; one of\n" : "\n", out);
     if (row->kind == TOOL_OPTION_NAME) {
         print_names(out, row);
     }

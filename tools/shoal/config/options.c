@@ -71,7 +71,7 @@ static const struct tool_option rows[] = {
     {"--checkpoint", "DIR", TOOL_OPTION_TEXT, AT(checkpoint), .help = "saves a checkpoint there at the end"},
     {"--every", "K", TOOL_OPTION_INT64, AT(every), 1, MAX_COUNT,
      .help = "saves after every K steps, too, in the background"},
-    {"--resume", NULL, TOOL_OPTION_FLAG, AT(resumes),
+    {"--resume", NULL, TOOL_OPTION_FLAG, AT(resumes), .stray = "--checkpoint",
      .help = "continues from the newest checkpoint of --checkpoint"},
     {"--load", "DIR", TOOL_OPTION_TEXT, AT(load),
      .help = "begins with the weights of a checkpoint, or of a GPT-2 of Hugging Face"},
