@@ -54,7 +54,7 @@ tool 0 tokens "$text" --tokenizer "$scratch/tokenizer" -o "$scratch/tokens"
 tiny=(--layers 1 --width 16 --heads 2 --context 16 --batch 2 --steps 2)
 trains 0 --tokens "$scratch/tokens" --checkpoint "$scratch/words"
 fails 1 '--prompt: the tokens of this model are not bytes' generate "$scratch/words" --prompt The
-fails 1 '--prompt: the tokens of this model are not bytes' generate "$scratch/words"
+fails 1 'shoal generate: the tokens of this model are not bytes: give --tokenizer' generate "$scratch/words"
 # Also if there are 256 of them. A model of bytes may have more: it was loaded so.
 trains 0 --tokens "$scratch/tokens" --vocabulary 320 --checkpoint "$scratch/more"
 perl -e 'print pack("S<*", map { $_ % 256 } 1 .. 400)' >"$scratch/all"

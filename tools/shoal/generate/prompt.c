@@ -135,7 +135,7 @@ static shoal_status check_tokens(const struct token_list *prompt, int64_t vocabu
 shoal_status prompt_read(const struct generate_options *options, const struct model_description *description,
                          struct writing *writing, struct token_list *prompt_out)
 {
-    const char *name = options->prompt_tokens ? "--prompt-tokens" : "--prompt";
+    const char *name = options->prompt_tokens ? "--prompt-tokens" : options->prompt ? "--prompt" : NULL;
     *prompt_out = (struct token_list){0};
     shoal_status status = options->prompt_tokens ? read_numbers(options->prompt_tokens, prompt_out)
                           : options->prompt      ? read_text(writing, options->prompt, prompt_out)
@@ -146,7 +146,7 @@ shoal_status prompt_read(const struct generate_options *options, const struct mo
     if (status != SHOAL_OK) {
         mem_free(prompt_out->tokens);
         *prompt_out = (struct token_list){0};
-        return error_prefix(status, "%s", name);
+        return name ? error_prefix(status, "%s", name) : status;
     }
     return SHOAL_OK;
 }
