@@ -200,6 +200,6 @@ mkdir "$scratch/foreign"
 cp "$scratch/weights/model.safetensors" "$scratch/foreign"
 refuses 1 '--checkpoint: .*/foreign is a model of Hugging Face, with model.safetensors' --checkpoint "$scratch/foreign" --resume
 trains 0 "${model[@]}" --batch 1 --steps 2 --checkpoint "$scratch/fresh" --resume
-grep -q 'no checkpoint in .*fresh yet: begins with step 0' "$scratch/err" || complain "does not begin"
+grep -q 'no checkpoint in .*fresh yet: begins with step 1' "$scratch/err" || complain "does not begin"
 
 ! $failed

@@ -50,6 +50,12 @@ for ranks in 1 2; do
     refuses_at_once 1 'empty is empty' --data "$scratch/empty" --ranks "$ranks"
     refuses_at_once 1 'is not a regular file' --data "$scratch" --ranks "$ranks"
 done
+# Files of llm.c are no text: 20240520 and 20240326.
+{ printf '\210\330\064\001' && head -c 2000 /dev/zero; } >"$scratch/tokens.bin"
+{ printf '\306\327\064\001' && head -c 2000 /dev/zero; } >"$scratch/model.bin"
+refuses_at_once 1 'tokens.bin is a file of tokens, not text: --tokens reads it' --data "$scratch/tokens.bin"
+refuses_at_once 1 'model.bin is a model of llm.c, not text' --data "$scratch/model.bin" --ranks 2
+refuses_at_once 1 '--val: .*/nowhere: No such file' --val "$scratch/nowhere"
 refuses_at_once 1 'short has 9 tokens; one row of --context 16 needs 17' --data "$scratch/short" --ranks 2
 refuses_at_once 1 'zeros has 12 rows of 16 tokens, but a step takes 16 ' --data "$scratch/zeros" --ranks 8
 # Too few rows are found before ranks are started: here they could not be, for lack of files.

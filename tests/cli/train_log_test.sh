@@ -130,8 +130,22 @@ wait "$launcher" || status=$?
 checks 'my $end = $lines[-1]; print "end" if $end->{type} ne "end" || $end->{signal} != 10 || exists $end->{digest} || $end->{step} != $steps[-1]{step};'
 grep -q 'Signal 10 ended the run after step [0-9]* of 1000000' "$scratch/page.html" || complain "the page says nothing of the signal"
 
+# What is not a terminal gets a line now and then, however many steps there are.
+"$SHOAL_TEST_TOOL" train "${tiny[@]}" --steps 1000000000 >"$scratch/out" 2>"$scratch/err" &
+job=$!
+await grep -q '^step [1-9][0-9]' "$scratch/out"
+kill "$job"
+wait "$job" || true
+grep -qE '^step 1/.* [0-9]+:[0-5][0-9]:[0-5][0-9] left' "$scratch/out" || complain "hours are not told from minutes"
+
 # A log without room does not take the result with it.
 status=0
+(
+    ulimit -f 4
+    trains 1 --steps 60 --report "$scratch/full.html"
+    grep -q -- "--report: $scratch/full.html.jsonl: a line could not be written: File too large" "$scratch/err" || complain "no reason"
+    ! $failed
+) || ! $may_limit_files || failed=true
 (
     ulimit -f 4
     timeout "$limit_s" "$SHOAL_TEST_TOOL" train "${tiny[@]}" --steps 60 --log "$log" >"$scratch/out" 2>"$scratch/err"
@@ -139,7 +153,7 @@ status=0
 if $may_limit_files; then
     [[ $status -eq 1 ]] || complain "a log without room: exit status $status"
     grep -q 'digest of parameters' "$scratch/out" || complain "no summary"
-    grep -q -- '--log: a line could not be written: File too large' "$scratch/err" || complain "no reason"
+    grep -q -- "--log: $log: a line could not be written: File too large" "$scratch/err" || complain "no reason"
 fi
 
 # `shoal train` and `shoal trace` say the same of one run: both of the middle of its steps.

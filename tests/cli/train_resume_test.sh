@@ -67,7 +67,7 @@ grep -q '^The ' "$scratch/out" || complain "writes nothing"
 find_digest
 [[ $digest == "$wanted" ]] || complain "another digest of what was there"
 trains 0 --mode single --steps 8 --checkpoint "$scratch/none" --resume
-grep -q 'no checkpoint in .*none yet: begins with step 0' "$scratch/err" || complain "does not say that there is none"
+grep -q 'no checkpoint in .*none yet: begins with step 1' "$scratch/err" || complain "does not say that there is none"
 
 trains 0 --mode single --steps 9 --lr 0.1 --checkpoint "$scratch/none" --resume
 [[ $(<"$scratch/err") == "shoal train: the run in $scratch/none goes on with --steps 8 -> 9, --lr 0.001 -> 0.1" ]] ||
@@ -78,6 +78,14 @@ refuses 1 'cannot go on with --steps 9 -> 7 .9 are done.$' --mode single --steps
 cp -r "$scratch/none" "$scratch/renamed"
 mv "$scratch/renamed/step-000000009" "$scratch/renamed/step-000000030"
 refuses 1 "^shoal train: --resume: $scratch/renamed/step-000000030: is of step 9, not 30" --mode single --checkpoint "$scratch/renamed" --resume --steps 40
+
+# One without an index, which is written last, is not used, and not passed over in silence.
+cp -r "$scratch/whole" "$scratch/half"
+rm "$scratch/half/step-000000008/shoal.index.json"
+trains 0 --ranks 2 --steps 9 --checkpoint "$scratch/half" --resume
+grep -qx "goes on after step 6 of $scratch/half" "$scratch/out" || complain "does not go on with the newest whole one"
+grep -qx "shoal train: warning: $scratch/half/step-000000008 is not a whole checkpoint, and is not used: it has no shoal.index.json" \
+    "$scratch/err" || complain "does not say what it leaves out"
 
 # Places that cannot be made are told before the first step. (Root may write everywhere.)
 if [[ $(id -u) -ne 0 ]]; then

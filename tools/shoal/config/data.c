@@ -79,6 +79,18 @@ static shoal_status recognize(struct train_data *data, const char *path, size_t 
     return data->n_tokens > 0 ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "%s has no tokens", path);
 }
 
+/* Text: not what llm.c has in files, which begin with bytes that no text has. */
+static shoal_status check_text(const struct train_data *data, const char *path)
+{
+    const char *kind = token_file_kind(data->fd, data->n_tokens);
+    if (!kind) {
+        return SHOAL_OK;
+    }
+    return strcmp(kind, "tokens") == 0
+               ? error_set(SHOAL_ERR_INVALID, "%s is a file of tokens, not text: --tokens reads it", path)
+               : error_set(SHOAL_ERR_INVALID, "%s is %s of llm.c, not text", path, kind);
+}
+
 static shoal_status open_file(struct train_data *data, const char *path, bool has_tokens)
 {
     struct stat about;
@@ -95,7 +107,7 @@ static shoal_status open_file(struct train_data *data, const char *path, bool ha
         return error_set(SHOAL_ERR_INVALID, "%s is empty", path);
     }
     data->n_tokens = (size_t)about.st_size;
-    return has_tokens ? recognize(data, path, (size_t)about.st_size) : SHOAL_OK;
+    return has_tokens ? recognize(data, path, (size_t)about.st_size) : check_text(data, path);
 }
 
 static shoal_status open_tokens(const struct train_options *options, struct train_data *data)

@@ -85,6 +85,14 @@ shoal_status token_file_recognize(int fd, const char *name, uint64_t n_bytes, st
     return SHOAL_OK;
 }
 
+const char *token_file_kind(int fd, uint64_t n_bytes)
+{
+    uint32_t magic = 0;
+    bool is_read = n_bytes >= HEADER_BYTES && file_read_at(fd, 0, &magic, sizeof magic) == SHOAL_OK;
+    const struct kind *kind = is_read ? find_kind(magic) : NULL;
+    return kind ? kind->name : NULL;
+}
+
 void token_file_widen(const void *words, size_t token_bytes, size_t count, int32_t *tokens_out)
 {
     const char *bytes = words;

@@ -22,6 +22,9 @@ struct token_format {
 shoal_status token_file_recognize(int fd, const char *name, uint64_t n_bytes,
                                   struct token_format *format_out);
 
+/* What an open file of llm.c is, "tokens" for example; NULL if it does not begin as one. */
+const char *token_file_kind(int fd, uint64_t n_bytes);
+
 /* The numbers of `count` tokens in memory, of token_bytes bytes each: 1, 2 or 4. */
 void token_file_widen(const void *words, size_t token_bytes, size_t count, int32_t *tokens_out);
 

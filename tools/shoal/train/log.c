@@ -35,6 +35,8 @@ enum {
 
 struct train_log {
     int fd;
+    const char *name; /* the option that wants it */
+    const char *path;
     int n_ranks; /* of which there are times: in mode none rank 0 alone */
     char *hosts; /* HOST_BYTES for each rank */
     /* Sums of slots since the last line about all ranks. */
@@ -56,8 +58,8 @@ static void put(struct train_log *log, const char *text, size_t n_bytes)
     }
     int code = write_all(log->fd, text, n_bytes);
     if (code != 0) {
-        (void)snprintf(log->failure, sizeof log->failure, "--log: a line could not be written: %s",
-                       error_errno_text(code));
+        (void)snprintf(log->failure, sizeof log->failure, "%s: %s: a line could not be written: %s",
+                       log->name, log->path, error_errno_text(code));
     }
 }
 
@@ -70,7 +72,8 @@ static void put_json(struct train_log *log, json_t *line)
     char *whole = text ? realloc(text, length + 2) : NULL;
     if (!whole) {
         free(text);
-        (void)snprintf(log->failure, sizeof log->failure, "--log: there is no memory for a line");
+        (void)snprintf(log->failure, sizeof log->failure, "%s: %s: there is no memory for a line", log->name,
+                       log->path);
         return;
     }
     whole[length] = '\n';
@@ -235,6 +238,8 @@ static shoal_status make_log(const struct train_job *job, struct train_log **log
     *log_out = log;
     if (log) {
         log->fd = -1;
+        log->name = job->options->has_own_log ? "--report" : "--log";
+        log->path = job->options->log;
         log->n_ranks = count_ranks(job);
         log->last_step = job->schedule.step;
         log->ranks_ns = clock_now_ns();

@@ -4,8 +4,10 @@
 
 #include "base/error.h"
 #include "base/try.h"
+#include "checkpoint/index/directory.h"
 #include "shoal/group.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +25,23 @@ static shoal_status check_step(const struct train_job *job, int64_t step)
                                       options->checkpoint, before, step);
 }
 
+/* Says which directories of later steps are not used: their index, which is written last, is not there. */
+static void tell_incomplete(const char *directory, int64_t step)
+{
+    DIR *names = opendir(directory);
+    for (struct dirent *entry; names && (entry = readdir(names));) {
+        if (entry->d_name[0] != '.' && directory_step(entry->d_name) > step) {
+            fprintf(stderr,
+                    "shoal train: warning: %s/%s is not a whole checkpoint, and is not used: it has no "
+                    "shoal.index.json\n",
+                    directory, entry->d_name);
+        }
+    }
+    if (names) {
+        (void)closedir(names);
+    }
+}
+
 shoal_status train_peek(struct train_job *job, int64_t *step_out)
 {
     shoal_items *items = NULL;
@@ -38,6 +57,9 @@ shoal_status train_peek(struct train_job *job, int64_t *step_out)
         return train_peek_fail(job, status);
     }
     *step_out = info.step;
+    if (job->rank == 0) {
+        tell_incomplete(job->options->checkpoint, info.step);
+    }
     return train_job_agree(job, check_step(job, info.step));
 }
 

@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LIVE_NS 200000000 /* between two live lines */
+#define LIVE_NS 200000000                   /* between two live lines */
+#define PLAIN_NS (INT64_C(10) * 1000000000) /* between two others at most, if a step does not take longer */
 
 enum {
     N_PLAIN_LINES = 20, /* of a run */
@@ -55,6 +56,16 @@ static void print_split(const struct train_job *job)
     printf("%" PRId64 " rows of %" PRId64 " tokens", options->batch, options->context);
 }
 
+static void print_validation(const struct train_job *job)
+{
+    int64_t every = job->options->val_every;
+    if (every == 1) {
+        printf("validation: %s, every step\n", train_validate_text(job));
+    } else {
+        printf("validation: %s, every %" PRId64 " steps\n", train_validate_text(job), every);
+    }
+}
+
 static void print_start(const struct train_job *job)
 {
     shoal_nn_blas blas = SHOAL_NN_BLAS_INIT;
@@ -72,8 +83,7 @@ static void print_start(const struct train_job *job)
     }
     printf("\n");
     if (job->validation) {
-        printf("validation: %s, every %" PRId64 " steps\n", train_validate_text(job),
-               job->options->val_every);
+        print_validation(job);
     }
     if (job->schedule.step == job->options->n_steps) {
         printf("already at step %" PRId64 " of %s\n", job->schedule.step, job->options->checkpoint);
@@ -109,7 +119,8 @@ bool train_report_is_due(const struct train_report *report, int64_t step)
     if (!report->is_shown || step == n_steps || step == report->first_step + 1) {
         return report->is_shown;
     }
-    return report->columns > 0 ? clock_now_ns() - report->last_ns >= LIVE_NS : step % apart == 0;
+    int64_t passed_ns = clock_now_ns() - report->last_ns;
+    return report->columns > 0 ? passed_ns >= LIVE_NS : step % apart == 0 || passed_ns >= PLAIN_NS;
 }
 
 /* A bar of n_cells, at most BAR_CELLS. */
@@ -137,6 +148,18 @@ static void squeeze(char *text)
     *text = '\0';
 }
 
+/* "1:05", and from an hour on "2:01:05". */
+static void write_duration(int64_t seconds, char *text, size_t bytes)
+{
+    int64_t minutes = seconds / 60;
+    if (minutes < 60) {
+        (void)snprintf(text, bytes, "%" PRId64 ":%02" PRId64, minutes, seconds % 60);
+    } else {
+        (void)snprintf(text, bytes, "%" PRId64 ":%02" PRId64 ":%02" PRId64, minutes / 60, minutes % 60,
+                       seconds % 60);
+    }
+}
+
 /* What a line says, without the bar. */
 static void write_line(struct train_report *report, int64_t step, const struct train_loss *loss,
                        double hidden, int64_t now_ns, char *text)
@@ -146,11 +169,10 @@ static void write_line(struct train_report *report, int64_t step, const struct t
     double step_s = to_seconds(now_ns - report->last_ns) / (double)(step - report->last_step);
     double mean_s = to_seconds(now_ns - report->begin_ns) / (double)(step - report->first_step);
     double tokens = (double)(train_job_samples(job) * job->options->context);
-    int64_t left_s = (int64_t)(mean_s * (double)(n_steps - step) + 0.5);
-    int n = snprintf(text, LINE_BYTES,
-                     "step %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %" PRId64 ":%02" PRId64 " left",
-                     loss->step, n_steps, loss->value, step_s > 0.0 ? tokens / step_s : 0.0, left_s / 60,
-                     left_s % 60);
+    char left[32];
+    write_duration((int64_t)(mean_s * (double)(n_steps - step) + 0.5), left, sizeof left);
+    int n = snprintf(text, LINE_BYTES, "step %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %s left",
+                     loss->step, n_steps, loss->value, step_s > 0.0 ? tokens / step_s : 0.0, left);
     if (report->has_val) {
         n += snprintf(text + n, LINE_BYTES - (size_t)n, "  val %.4f", report->val);
     }

@@ -174,7 +174,7 @@ shoal_status train_resume(struct train_job *job)
     }
     TRY(train_peek(job, &step));
     if (step < 0 && job->rank == 0) {
-        fprintf(stderr, "shoal train: no checkpoint in %s yet: begins with step 0\n",
+        fprintf(stderr, "shoal train: no checkpoint in %s yet: begins with step 1\n",
                 job->options->checkpoint);
     }
     if (step < 0) {

@@ -179,6 +179,9 @@ static shoal_status finish_log(struct course *course)
     const struct train_options *options = course->job.options;
     train_log_end(course->log, &course->result);
     if (train_log_failure(course->log)[0] != '\0') {
+        if (options->has_own_log) {
+            remove_if_empty(options->log);
+        }
         return error_set(SHOAL_ERR_SYSTEM, "%s", train_log_failure(course->log));
     }
     if (!options->report) {

@@ -47,7 +47,8 @@ static shoal_status open_data(struct train_job *job, struct train_validation *va
     other.data = has_words ? NULL : options->val;
     other.vocabulary = job->gpt.vocabulary;
     validation->data = &validation->file;
-    return train_data_open(&other, &validation->file);
+    shoal_status status = train_data_open(&other, &validation->file);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "--val");
 }
 
 static shoal_status choose_windows(struct train_job *job, struct train_validation *validation)
