@@ -64,6 +64,8 @@
  *     set_custom_all_gather,             on plain memory that start work of their own. A plan does not know that work,
  *     set_custom_reduce_scatter          so ranks could not compare it, and passes could move other collectives of the
  *                                        same group across it
+ *     set_gather_extension               SHOAL_ERR_UNSUPPORTED when its unit is gathered: it encodes and decodes plain
+ *                                        memory in the place of a gather
  *
  * A rank whose settings differ is SHOAL_ERR_MISMATCH on all ranks: in a run that compiles before plans are compared, in
  * a later run by the first collective.

@@ -164,6 +164,21 @@ for my $name ('shoal/mesh.h', 'examples/05_ring.c', 'src/device') {
     die "not missed: $name\n" if "@{[lacks($tour =~ s/\Q$name\E//gr)]}" ne $name;
 }
 push @found, map { "docs/source.md: does not name $_" } lacks($tour);
+# Settings that a capture refuses stand in both tables about that.
+sub lacks_refused {
+    my ($table) = @_;
+    my ($rows) = slurp('src/parallel/fsdp/module/captured.c') =~ /static shoal_status check_settings\b.*?\{\n(.*?)\n\}/s;
+    my @names = $rows =~ /"shoal_fsdp_(set_\w+)"/g;
+    die "no settings are refused\n" if !@names;
+    return grep { $table !~ /\b(?:shoal_fsdp_)?$_\b/ } @names;
+}
+my ($in_page) = slurp('docs/graph.md') =~ /^### Settings of sharded units\n(.*?)^##/ms;
+my ($in_header) = slurp('include/shoal/fully_shard.h') =~ /( \*     setting +in a captured step\n.*?) \*\n/s;
+die "not missed\n"
+    if !grep { $_ eq 'set_custom_all_gather' } lacks_refused($in_header =~ s/set_custom_all_gather//r);
+push @found, map { "docs/graph.md: the table of settings lacks $_" } lacks_refused($in_page);
+push @found, map { "include/shoal/fully_shard.h: the table of settings lacks $_" } lacks_refused($in_header);
+
 print "$_\n" for @found;
 printf "%d pages, %d files and folders\n", scalar @pages, scalar keys %exists;
 exit(@found ? 1 : 0);
