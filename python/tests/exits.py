@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import os
 import random
@@ -62,7 +63,8 @@ def start_for_await(group: shoal.Group, count: int) -> list[shoal.Work]:
 
 
 async def wait(work: shoal.Work) -> None:
-    await work
+    with contextlib.suppress(shoal.Error):  # the world is closed while a thread still runs the loop
+        await work
 
 
 async def leave_waiting(listed: list[shoal.Work]) -> None:
@@ -105,10 +107,8 @@ def waited_for_by_daemons(group: shoal.Group, count: int) -> None:
 
 
 def suppress(function: object) -> None:
-    try:
+    with contextlib.suppress(shoal.Error):
         function()  # type: ignore[operator]
-    except shoal.Error:
-        pass
 
 
 def daemons_in_other_calls(group: shoal.Group, count: int) -> None:
@@ -127,7 +127,7 @@ def compute(group: shoal.Group) -> None:
 
 def exits_in_threads(group: shoal.Group, count: int) -> None:
     def use() -> None:
-        group.recv_start(zeros(), 0, 12)
+        suppress(lambda: group.recv_start(zeros(), 0, 12))
         sys.exit(5)
 
     for _ in range(4):
@@ -197,7 +197,15 @@ def run_rank(seed: int, n_ranks: int, rank: int, key: str) -> None:
     states, (end, _, _) = draw(seed)
     for state in states:
         state(world.group, N_WORKS // len(states))  # type: ignore[operator]
+    meet(world)
     end(world)  # type: ignore[operator]
+
+
+def meet(world: shoal.World) -> None:
+    """A rank that has closed its world fails what others start. A barrier would finish what is pending."""
+    if world.store.add("started", 1) == world.n_ranks:
+        world.store.set("all", b"1")
+    world.store.get("all")
 
 
 def run_exit(seed: int, n_ranks: int) -> str:

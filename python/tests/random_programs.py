@@ -546,6 +546,8 @@ def settle_and_count(is_interrupted: bool) -> dict[str, int]:
     until = time.monotonic() + 10.0
     while True:
         gc.collect()
+        asyncio.set_event_loop(None)  # asyncio.run may have been interrupted before it did
+        works.complete_lost()  # as the next world that is closed does
         works.sweep(everything=True)
         found = count_kept(is_interrupted)
         if not any(found[name] for name in ("works", "worlds", "threads")) or time.monotonic() > until:
