@@ -150,6 +150,48 @@ def test_ctrl_c_while_a_work_is_dropped():
     assert shoal.launch(ranks, 1, timeout=TIMEOUT) == [0]
 
 
+def test_ctrl_c_while_an_await_begins(monkeypatch):
+    """The library may call back later: nothing waits for it."""
+
+    def interrupt(status):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    async def use(group):
+        work = group.recv_start(data(), 0, 5)
+        monkeypatch.setattr(works, "check", interrupt)
+        await work
+
+    with shoal.World() as world:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(use(world.group))
+        assert not works._waiting
+        world.group.send(data(), 0, 5)
+
+
+def test_ctrl_c_in_a_callback_of_the_library(monkeypatch):
+    """The library has called back, and nothing has come of it: closing the world makes up for it."""
+
+    async def use(group):
+        work = group.recv_start(data(), 0, 5)
+        waiting = asyncio.ensure_future(wait(work))
+        await asyncio.sleep(0)
+        group.send(data(), 0, 5)
+        work.wait()
+        await asyncio.sleep(0.05)
+        assert len(works._waiting) == 1 and not waiting.done()
+        group.world.close()
+        await waiting
+
+    async def wait(work):
+        await work
+
+    lost = works._api.shoal_done_function(lambda context, status: None)
+    monkeypatch.setattr(works, "_on_done_native", lost)
+    asyncio.run(use(shoal.World().group))
+    assert not works._waiting
+
+
 def test_ctrl_c_after_open_closes_the_world(monkeypatch):
     def interrupt(status):
         monkeypatch.undo()
