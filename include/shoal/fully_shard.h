@@ -59,7 +59,8 @@
  *     reduce_unused(true)                zeros are reduced where a parameter has no gradient
  *     shoal_on_accumulated               of compiled steps only, and no op: hooks run after each run, in the order in
  *                                        which gradients land. SHOAL_ERR_UNSUPPORTED if the step goes on with the
- *                                        shard or its gradient after that
+ *                                        shard or its gradient after that. If one fails, so does the run of that rank;
+ *                                        the others, whose run has ended well, are told by the next
  *     set_all_reduce_hook,               SHOAL_ERR_UNSUPPORTED, with the names of unit and setting: they are functions
  *     set_custom_all_gather,             on plain memory that start work of their own. A plan does not know that work,
  *     set_custom_reduce_scatter          so ranks could not compare it, and passes could move other collectives of the
@@ -89,7 +90,8 @@
  * still be read, but the module cannot be called.
  * Threads: one at a time for all modules under one root.
  * Errors: status and text. The call of the module (shoal/module.h) returns errors of a forward pass, and
- * shoal_backward errors of a backward pass. After a backward pass that failed, shoal_fsdp_reset on the context
+ * shoal_backward errors of a backward pass. If one fails on some ranks only, the others get SHOAL_ERR_MISMATCH with the
+ * text as soon as they need such a rank. After a backward pass that failed, shoal_fsdp_reset on the context
  * starts anew.
  */
 #ifndef SHOAL_FULLY_SHARD_H

@@ -58,6 +58,12 @@ shoal_status op_dependence_agree(const struct op_dependence *dependence)
                                                         : SHOAL_OK;
 }
 
+shoal_status op_dependence_begin_run(const struct op_dependence *dependence)
+{
+    return dependence->owner && dependence->kind->begin_run ? dependence->kind->begin_run(dependence->owner)
+                                                            : SHOAL_OK;
+}
+
 bool op_dependence_has_gone(const struct op_dependence *dependence, uint64_t state)
 {
     return dependence->kind->never_returns && op_dependence_state(dependence) != state;

@@ -22,6 +22,8 @@ struct op_dependence_kind {
     /* Collective: compares with other ranks what the state is made of. Called before a compiled step is planned. It is NULL
        if ranks have nothing to compare but their plans. */
     shoal_status (*agree)(const void *owner);
+    /* Called before each run of a compiled step; it does not wait for other ranks. It is NULL if nothing is to be done. */
+    shoal_status (*begin_run)(const void *owner);
     bool never_returns; /* a state that has changed never comes back */
 };
 
@@ -38,6 +40,8 @@ void op_dependence_leave(struct op_dependence *dependence, uint64_t last);
 uint64_t op_dependence_state(const struct op_dependence *dependence);
 /* Compares the state with other ranks. */
 shoal_status op_dependence_agree(const struct op_dependence *dependence);
+/* A compiled step is about to run. */
+shoal_status op_dependence_begin_run(const struct op_dependence *dependence);
 /* Whether `state` was the state, is not any more, and will never be again. */
 bool op_dependence_has_gone(const struct op_dependence *dependence, uint64_t state);
 /* Writes what has changed last, "" if that is not known. */

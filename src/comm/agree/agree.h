@@ -40,9 +40,6 @@ struct agreement {
        does. */
     shoal_status (*run)(const void *context, struct collective *call);
     const void *context;
-    /* Collective: tells the other ranks whether this one has memory for their records (agree_gather). If it is NULL,
-       this rank does not tell them, and they wait for it until their deadline. */
-    shoal_status (*confirm)(const struct agreement *agreement, bool has_memory);
 };
 
 /* Among the ranks of a group. */
@@ -135,8 +132,8 @@ struct agree_records {
 
 /*
  * Collective. Gathers a record of every rank, of the same number of bytes on all. Where the room is too small, memory
- * is allocated: agreement->confirm is called first, and fails on all ranks if one has none. Call agree_free_records
- * also after a failure.
+ * is allocated, and ranks first tell each other whether they have it: if one has none, or had none for its own record
+ * (`mine` is NULL), it is SHOAL_ERR_NO_MEMORY on all of them. Call agree_free_records also after a failure.
  */
 shoal_status agree_gather(const struct agreement *agreement, const void *mine, size_t bytes,
                           struct agree_room room, struct agree_records *records_out);

@@ -282,24 +282,6 @@ static shoal_status compare(const struct shoal_group *group, struct record *reco
 
 /* Meeting ---------------------------------------------------------------------------------------------- */
 
-/* Tells all members whether this one has memory for the records, because a member that stayed away would leave the
-   others waiting. */
-static shoal_status confirm_memory(const struct agreement *agreement, bool has_memory)
-{
-    int64_t n_without = has_memory ? 0 : 1;
-    struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
-                              .dtype = SHOAL_I64,
-                              .reduce = SHOAL_SUM,
-                              .single = {&n_without, &n_without, 1},
-                              .purpose = agreement->purpose};
-    TRY(collectives_run(agreement->group, &call));
-    return n_without == 0
-               ? SHOAL_OK
-               : error_set(SHOAL_ERR_NO_MEMORY,
-                           "check_equal: %" PRId64 " of %d ranks have no memory for %zu bytes", n_without,
-                           agreement->n_ranks, (size_t)agreement->n_ranks * sizeof(struct record));
-}
-
 static shoal_status meet(struct shoal_group *group, const struct purpose *purpose, const struct record *mine)
 {
     struct record few[FEW_RECORDS];
@@ -312,7 +294,6 @@ static shoal_status meet(struct shoal_group *group, const struct purpose *purpos
                    : SHOAL_OK;
     }
     agreement.purpose = purpose;
-    agreement.confirm = confirm_memory;
     shoal_status status =
         agree_gather(&agreement, mine, sizeof *mine, (struct agree_room){few, sizeof few}, &records);
     if (status == SHOAL_OK) {

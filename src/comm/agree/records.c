@@ -5,6 +5,19 @@
 #include "comm/agree/agree.h"
 #include "comm/agree/collectives.h"
 
+/* Tells all ranks whether this one has memory, because one that stayed away would leave the others waiting. */
+static shoal_status confirm_memory(const struct agreement *agreement, bool has_memory, size_t bytes)
+{
+    struct agree_first without;
+    TRY(agree_find_first(agreement, has_memory ? AGREE_NO_KEY : 0, &without));
+    return without.rank < 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_NO_MEMORY, "rank %d: no memory for %zu bytes to compare",
+                           agreement->group ? shoal_group_world_rank(agreement->group, without.rank)
+                                            : without.rank,
+                           (size_t)agreement->n_ranks * bytes);
+}
+
 shoal_status agree_gather(const struct agreement *agreement, const void *mine, size_t bytes,
                           struct agree_room room, struct agree_records *records_out)
 {
@@ -13,9 +26,8 @@ shoal_status agree_gather(const struct agreement *agreement, const void *mine, s
     if (!room.data || bytes > room.bytes / n_ranks) {
         records_out->allocated = mem_alloc_zeroed(n_ranks, bytes);
         records_out->all = records_out->allocated;
-        bool has_memory = records_out->all != NULL;
-        shoal_status own = has_memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
-        TRY(agreement->confirm ? agreement->confirm(agreement, has_memory) : own);
+        bool has_memory = records_out->all && (mine || bytes == 0);
+        TRY(confirm_memory(agreement, has_memory, bytes));
     }
     return agree_gather_into(agreement, mine, bytes, records_out->all);
 }

@@ -102,8 +102,11 @@ static __attribute__((noinline, cold)) void report_failure(struct lane *lane)
    says that the failure came before this call. */
 static __attribute__((noinline, cold)) shoal_status fail_call(struct lane *lane, shoal_status status)
 {
+    static const char prefix[] = "the group has failed before";
     report_failure(lane);
-    return error_prefix(status, "the group has failed before");
+    /* The reason may have come from another lane with these words. */
+    bool is_said = strncmp(shoal_error_text(), prefix, sizeof prefix - 1) == 0;
+    return is_said ? status : error_prefix(status, "%s", prefix);
 }
 
 /* SHOAL_OK, or why the group has failed, here or in point to point. Never connects, so it does not wait. */

@@ -395,6 +395,7 @@ static shoal_status run(struct shoal_compiled *compiled, struct attempt *attempt
     }
     compiled->current = variant;
     variant->used_in = compiled->n_calls;
+    TRY(captured_begin_run(variant->graph->captured));
     TRY(run_variant(variant, attempt, inputs));
     compile_gradients_set(&variant->gradients, inputs, variant->outputs);
     shoal_status status = captured_end_run(variant->graph->captured);

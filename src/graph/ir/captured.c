@@ -70,6 +70,14 @@ shoal_status captured_check_run_ends(const struct captured *captured)
     return SHOAL_OK;
 }
 
+shoal_status captured_begin_run(const struct captured *captured)
+{
+    for (size_t i = 0; i < captured->n_dependences; i++) {
+        TRY(op_dependence_begin_run(captured->dependences[i].dependence));
+    }
+    return SHOAL_OK;
+}
+
 shoal_status captured_end_run(const struct captured *captured)
 {
     for (size_t i = 0; i < captured->n_run_ends; i++) {

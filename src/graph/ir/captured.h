@@ -99,7 +99,8 @@ void captured_describe_change(const struct captured *captured, char *text, size_
 shoal_status captured_agree(const struct captured *captured);
 /* The step has been captured: whether its graph, and what is done after each run, do all that the step does. */
 shoal_status captured_check_run_ends(const struct captured *captured);
-/* Does what is done after each run. */
+/* Does what is done before each run, and after it. */
+shoal_status captured_begin_run(const struct captured *captured);
 shoal_status captured_end_run(const struct captured *captured);
 
 /* SHOAL_ERR_STATE if input `index` of a step has a hook on its gradient. Each run may have another tensor there, so no

@@ -131,16 +131,10 @@ shoal_status ddp_confirm(shoal_group *lane, shoal_status mine)
                : error_set(failure.status, "another rank failed: %s", shoal_status_name(failure.status));
 }
 
-static shoal_status confirm_memory(const struct agreement *agreement, bool has_memory)
-{
-    return ddp_confirm(agreement->group, has_memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
-}
-
 /* Gathers `count` numbers of each rank. If a rank has no memory for them, all ranks fail. */
 static shoal_status gather(shoal_group *lane, const void *mine, size_t count, struct agree_records *all_out)
 {
-    struct agreement agreement = agreement_on(lane);
-    agreement.confirm = confirm_memory;
+    const struct agreement agreement = agreement_on(lane);
     return agree_gather(&agreement, mine, count * sizeof(uint64_t), (struct agree_room){.data = NULL},
                         all_out);
 }

@@ -146,6 +146,7 @@ static struct purpose purpose_of(const struct param_call *call, enum purpose_id 
 /* Compares with all ranks that they make this call on this parameter, with this root. */
 static shoal_status compare_values(const struct param_call *call, enum purpose_id id, int root)
 {
+    TRY(fsdp_check_outside(call->name, call->unit->context));
     TRY(fsdp_unit_check_failure(call->unit));
     struct purpose purpose = purpose_of(call, id);
     return end(call, fsdp_compare_param(call->unit, &purpose, call->param, call->index, root));
@@ -154,6 +155,7 @@ static shoal_status compare_values(const struct param_call *call, enum purpose_i
 /* compare_values for an array; its dtype is compared, too. */
 static shoal_status compare_array(const struct param_call *call, enum purpose_id id, int root)
 {
+    TRY(fsdp_check_outside(call->name, call->unit->context));
     TRY(fsdp_unit_check_failure(call->unit));
     struct purpose purpose = purpose_of(call, id);
     return end(call, fsdp_compare_array(call->unit, &purpose, &call->array, call->index, root));
@@ -183,6 +185,7 @@ static shoal_status check_between_steps(const struct param_call *call)
 /* Gives up whole parameters, which would be out of date, and waits for other uses of the shard. */
 static shoal_status begin_writing(const struct param_call *call)
 {
+    TRY(fsdp_check_outside(call->name, call->unit->context));
     TRY(fsdp_unit_give_up(call->unit));
     return call->unit->watch ? call->unit->watch->writing(call->unit, call->index) : SHOAL_OK;
 }

@@ -451,6 +451,41 @@ static void fail_on_one(struct rank *self, bool is_int8, bool in_encode)
     model_abandon(&model, self);
 }
 
+/* What an encode tries that calls back into the context that it is part of. */
+struct calling {
+    struct int8_rows rows;
+    struct model *model;
+    shoal_status tried[3];
+};
+
+static shoal_status call_and_encode(void *context, const shoal_gather_rows *rows, const void *shard,
+                                    void *const *buffers)
+{
+    struct calling *calling = context;
+    static _Thread_local float whole[COUNT];
+    shoal_fsdp_param *weight = shoal_fully_shard_param(calling->model->module, "weight");
+    calling->tried[0] = shoal_fsdp_gather(weight, whole, SHOAL_FSDP_ALL_RANKS);
+    calling->tried[1] = shoal_fsdp_load(weight, whole);
+    calling->tried[2] = shoal_fsdp_unshard(shoal_fully_shard_unit(calling->model->module, false));
+    return int8_encode(&calling->rows, rows, shard, buffers);
+}
+
+TEST_RANKS(an_encode_that_calls_back, 2)
+{
+    static _Thread_local struct model model;
+    struct calling calling = {.model = &model};
+    REQUIRE(model_open(&model, self, NULL));
+    shoal_gather_extension extension = int8_extension(&model.context);
+    extension.encode = call_and_encode;
+    extension.context = &calling;
+    REQUIRE_OK(model_set(&model, &extension));
+    CHECK_OK(model_step(&model, 0, self->rank));
+    for (size_t i = 0; i < sizeof calling.tried / sizeof calling.tried[0]; i++) {
+        CHECK_INT(calling.tried[i], SHOAL_ERR_STATE);
+    }
+    model_close(&model);
+}
+
 TEST_RANKS(an_encode_that_fails_on_one_rank, 3)
 {
     fail_on_one(self, true, true);

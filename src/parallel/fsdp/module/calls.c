@@ -57,6 +57,13 @@ static void show_shards(struct fsdp_root *root)
     }
 }
 
+/* An eager pass has failed on this rank: others, which wait for it, are told. The text stays. */
+static shoal_status tell_failure(const struct fsdp_root *root, shoal_status status)
+{
+    bool has_lanes = !root->capture && !root->context->is_closed;
+    return has_lanes ? fsdp_mark_failure(root->context->units[0], status) : status;
+}
+
 static shoal_status end_backward(void *context)
 {
     struct fsdp_root *root = context;
@@ -68,7 +75,9 @@ static shoal_status end_backward(void *context)
     if (root->capture) {
         fsdp_capture_forget_gradient(root->capture);
     }
-    TRY(status);
+    if (status != SHOAL_OK) {
+        return tell_failure(root, status);
+    }
     root->calls.is_end_awaited = false; /* after a failure it stays true until a reset */
     return SHOAL_OK;
 }
@@ -77,10 +86,8 @@ static shoal_status end_backward(void *context)
 static void let_go_of_root(void *context)
 {
     struct fsdp_root *root = context;
-    if (root->calls.is_walking && !root->context->is_closed && !root->capture) {
-        (void)fsdp_mark_failure(root->context->units[0], SHOAL_OK); /* the text stays */
-    }
     if (root->calls.is_walking) {
+        (void)tell_failure(root, SHOAL_OK);
         show_shards(root);
     }
     root->calls.is_walking = false;
@@ -434,14 +441,20 @@ static shoal_status after_forward(void *context, const shoal_forward_call *call)
     return SHOAL_OK;
 }
 
-/* Between calls, parameters must be shards, which can be written. What was gathered stays until the next call. */
+/* Between calls, parameters must be shards, which can be written. What was gathered stays until the next call. Ranks on
+   which the call goes on wait for this one, and are told; inside a backward pass, or in a capture, others tell them. */
 static void after_failure(void *context, const shoal_forward_call *call)
 {
     const struct fsdp_wrapper *wrapper = context;
-    bool has_begun = !op_capture_running() || wrapper->captured; /* else an eager call may go on around it */
-    (void)call;
-    if (has_begun && wrapper->root && wrapper->root->calls.forward_root == wrapper) {
-        show_shards(wrapper->root);
+    struct fsdp_root *root = wrapper->root;
+    bool is_captured = op_capture_running() != NULL;
+    bool has_begun = !is_captured || wrapper->captured; /* else an eager call may go on around it */
+    if (!has_begun || !root || root->calls.forward_root != wrapper) {
+        return;
+    }
+    show_shards(root);
+    if (!is_captured && !call->is_recompute) {
+        (void)tell_failure(root, shoal_scope_error()); /* which has the text */
     }
 }
 

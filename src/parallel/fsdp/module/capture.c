@@ -11,6 +11,8 @@
 #include "base/try.h"
 #include "comm/group/calls.h"
 #include "op/dependence.h"
+#include "parallel/fsdp/engine/agree/common.h"
+#include "parallel/fsdp/engine/agree/purpose.h"
 #include "parallel/fsdp/engine/step/same_units.h"
 #include "parallel/fsdp/module/captured.h"
 #include "parallel/fsdp/module/lifetime.h"
@@ -178,9 +180,18 @@ static shoal_status agree(const void *owner)
     return status;
 }
 
+/* With several meshes, ranks that do something else may wait on the common lane, which is not in the plan. They find
+   this mark there. */
+static shoal_status begin_run(const void *owner)
+{
+    const struct fsdp_root *root = owner;
+    struct purpose purpose = fsdp_context_purpose(root->context, PURPOSE_FSDP_COMPILED);
+    return fsdp_common_mark(root->context, &purpose);
+}
+
 static shoal_status depend(struct fsdp_root *root, struct op_tracer *tracer)
 {
-    static const struct op_dependence_kind kind = {.state = state_of, .agree = agree};
+    static const struct op_dependence_kind kind = {.state = state_of, .agree = agree, .begin_run = begin_run};
     if (!root->dependence) {
         TRY(op_dependence_create(&kind, root, &root->dependence));
     }
@@ -261,7 +272,7 @@ static shoal_status meet_and_prepare(struct fsdp_wrapper *wrapper)
         status = status == SHOAL_OK ? world_call_meet(lanes.lanes, lanes.n) : status;
     }
     if (status == SHOAL_OK) {
-        status = fsdp_wrapper_prepare(wrapper);
+        status = fsdp_wrapper_prepare_captured(wrapper);
     }
     if (status == SHOAL_OK) {
         status = check_trees(wrapper->root);

@@ -2,6 +2,7 @@
 /* The first forward pass: finds out which wrappers belong to which root. */
 #include "parallel/fsdp/module/root.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -10,6 +11,7 @@
 #include "comm/group/owned.h"
 #include "op/dependence.h"
 #include "parallel/fsdp/engine/agree/common.h"
+#include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/engine/agree/meshes.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/handle.h"
@@ -236,7 +238,21 @@ static shoal_status fill_root(struct fsdp_root *root, struct fsdp_wrapper *wrapp
     return SHOAL_OK;
 }
 
-shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
+/* This rank could not make the root, or even begin it. Ranks that wait for it in a comparison are told why. If the call
+   failed on all ranks, all leave the same marks, and the next call tries again. The error text stays. */
+static shoal_status tell_failure(const struct fsdp_wrapper *wrapper, const struct fsdp_root *root,
+                                 shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    if (root && root->context) {
+        return fsdp_mark_unmade(root->context, status);
+    }
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    fsdp_mark_failed_mesh(&wrapper->mesh, wrapper->number, text);
+    return error_set(status, "%s", text);
+}
+
+static shoal_status prepare(struct fsdp_wrapper *wrapper, bool is_captured)
 {
     TRY(fsdp_wrapper_check(wrapper));
     if (!wrapper->unit || (wrapper->root && wrapper->root->is_gone)) {
@@ -255,15 +271,26 @@ shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
     }
     struct fsdp_root *root = mem_alloc_zeroed(1, sizeof *root);
     if (!root) {
-        return SHOAL_ERR_NO_MEMORY;
+        return is_captured ? SHOAL_ERR_NO_MEMORY : tell_failure(wrapper, NULL, SHOAL_ERR_NO_MEMORY);
     }
     wrapper->is_root = true;
     shoal_status status = fill_root(root, wrapper);
     if (status != SHOAL_OK) {
+        status = is_captured ? status : tell_failure(wrapper, root, status);
         undo_root(root);
         return status;
     }
     return fsdp_check_tree(wrapper); /* not before: now ranks whose tree is right can be told */
+}
+
+shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
+{
+    return prepare(wrapper, /*is_captured=*/false);
+}
+
+shoal_status fsdp_wrapper_prepare_captured(struct fsdp_wrapper *wrapper)
+{
+    return prepare(wrapper, /*is_captured=*/true);
 }
 
 void fsdp_root_forget_calls(struct fsdp_root *root)

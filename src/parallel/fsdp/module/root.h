@@ -5,8 +5,11 @@
 
 #include "parallel/fsdp/module/wrapper.h"
 
-/* Call at the first forward pass: makes the wrapper a root, unless it has one. */
+/* Call at the first forward pass: makes the wrapper a root, unless it has one. If that fails, ranks that wait for this one
+   are told. */
 shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper);
+/* The same for a captured step, whose failure is told by others (comm/group/calls.h). */
+shoal_status fsdp_wrapper_prepare_captured(struct fsdp_wrapper *wrapper);
 
 /* Drops the program's original parameters, which were kept to find parameters that two units share (check_tied). */
 void fsdp_root_drop_originals(struct fsdp_root *root);

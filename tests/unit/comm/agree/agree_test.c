@@ -329,11 +329,6 @@ TEST_RANKS(bytes_of_all_ranks, 3)
     CHECK_OK(shoal_world_close(world));
 }
 
-static shoal_status confirm_memory(const struct agreement *agreement, bool has_memory)
-{
-    return agree(agreement->group, "memory for records", has_memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
-}
-
 /* Rank 1 differs in numbers 2 and 3, rank 2 in number 1: what comes first is a matter of the search. */
 TEST_RANKS(records_of_all_ranks, 3)
 {
@@ -342,7 +337,6 @@ TEST_RANKS(records_of_all_ranks, 3)
     shoal_group *group = open_group(self, &world);
     REQUIRE(group);
     struct agreement agreement = agreement_on(group);
-    agreement.confirm = confirm_memory;
     const uint64_t mine[4] = {7, self->rank == 2, self->rank == 1, self->rank == 1};
     for (int i = 0; i < 3; i++) { /* a room of the right size, of one byte less, and none */
         struct agree_records records;
@@ -399,10 +393,31 @@ static shoal_status gather(shoal_group *group)
 {
     struct agreement agreement = agreement_on(group);
     struct agree_records records;
-    agreement.confirm = confirm_memory;
     shoal_status status = agree_gather(&agreement, "hello", 6, (struct agree_room){.data = NULL}, &records);
     agree_free_records(&records);
     return status;
+}
+
+/* Rank 1 had no memory for its own record, and says so. */
+TEST_RANKS(one_rank_has_no_record, 3)
+{
+    const uint64_t number = 7;
+    shoal_world *world;
+    struct agree_records records;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    const struct agreement agreement = agreement_on(group);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t *mine = i == 0 && self->rank == 1 ? NULL : &number;
+        shoal_status status =
+            agree_gather(&agreement, mine, sizeof number, (struct agree_room){.data = NULL}, &records);
+        CHECK_INT(status, i == 0 ? SHOAL_ERR_NO_MEMORY : SHOAL_OK);
+        if (i == 0) {
+            CHECK_ERROR_TEXT("rank 1: no memory for 24 bytes to compare");
+        }
+        agree_free_records(&records);
+    }
+    CHECK_OK(shoal_world_close(world));
 }
 
 /* Each allocation of one rank fails: all ranks are told, and none waits. Threads share the allocator. */

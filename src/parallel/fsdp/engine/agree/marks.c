@@ -241,16 +241,40 @@ static void mark_failure(shoal_group *lane, const struct purpose *purpose)
     }
 }
 
+static void mark_failed_mesh(const struct fsdp_mesh *mesh, struct purpose purpose)
+{
+    mark_failure(mesh->gather, &purpose);
+    mark_failure(mesh->reduce, &purpose);
+    purpose = fsdp_replica_purpose(mesh, purpose);
+    mark_failure(mesh->replicate, &purpose);
+}
+
 static void mark_failed_domain(const struct fsdp_domain *domain, struct purpose purpose)
 {
     purpose.root = domain->root;
-    mark_failure(domain->mesh.gather, &purpose);
     for (size_t i = 0; i < domain->pools.n_kept; i++) {
         mark_failure(domain->pools.kept[i]->windows.group, &purpose);
     }
-    mark_failure(domain->mesh.reduce, &purpose);
-    purpose = fsdp_replica_purpose(&domain->mesh, purpose);
-    mark_failure(domain->mesh.replicate, &purpose);
+    mark_failed_mesh(&domain->mesh, purpose);
+}
+
+void fsdp_mark_failed_mesh(const struct fsdp_mesh *mesh, uint32_t root, const char *words)
+{
+    const struct purpose purpose = {.id = PURPOSE_FSDP_UNMADE, .root = root, .words = words};
+    mark_failed_mesh(mesh, purpose);
+    mark_failure(mesh->calls, &purpose);
+}
+
+shoal_status fsdp_mark_unmade(const struct fsdp_context *context, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    for (size_t i = 0; i < context->n_domains; i++) {
+        fsdp_mark_failed_mesh(&context->domains[i]->mesh, context->domains[i]->root, text);
+    }
+    const struct purpose purpose = {.id = PURPOSE_FSDP_UNMADE, .root = context->common_root, .words = text};
+    mark_failure(context->common, &purpose);
+    return error_set(status, "%s", text);
 }
 
 shoal_status fsdp_mark_failure(const struct fsdp_unit *unit, shoal_status status)

@@ -63,4 +63,8 @@ void fsdp_drop_mark(struct fsdp_context *context);
  */
 shoal_status fsdp_mark_failure(const struct fsdp_unit *unit, shoal_status status);
 
+/* The same if units could not be prepared before the first forward pass: on the lanes of one mesh, or of all. */
+void fsdp_mark_failed_mesh(const struct fsdp_mesh *mesh, uint32_t root, const char *words);
+shoal_status fsdp_mark_unmade(const struct fsdp_context *context, shoal_status status);
+
 #endif

@@ -304,10 +304,7 @@ static shoal_status compare_units(const struct fsdp_context *context)
     struct agree_difference other = {.rank = -1};
     size_t n = context->n_units * N_OF_UNIT;
     uint64_t *mine = mem_alloc_zeroed(n, sizeof *mine);
-    if (!mine) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < context->n_units; i++) {
+    for (size_t i = 0; mine && i < context->n_units; i++) {
         list_unit(context, context->units[i], mine + i * N_OF_UNIT);
     }
     shoal_status status =

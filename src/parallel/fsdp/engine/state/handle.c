@@ -124,9 +124,7 @@ shoal_status fsdp_handle_alive(const char *call, const struct shoal_fsdp *handle
     return name_call(fsdp_handle_there(handle), call);
 }
 
-/* Hooks and custom collectives must not call the context that calls them: a reset, for example, would free the memory
-   that they work on. */
-static shoal_status check_outside(const char *call, const struct fsdp_context *context)
+shoal_status fsdp_check_outside(const char *call, const struct fsdp_context *context)
 {
     return context && context->n_callbacks > 0
                ? error_set(SHOAL_ERR_STATE,
@@ -139,7 +137,7 @@ shoal_status fsdp_handle_check(const char *call, const struct shoal_fsdp *handle
 {
     TRY(fsdp_handle_alive(call, handle));
     return handle->context->is_closed ? error_set(SHOAL_ERR_STATE, "%s: the world was closed", call)
-                                      : check_outside(call, handle->context);
+                                      : fsdp_check_outside(call, handle->context);
 }
 
 shoal_status fsdp_handle_one(const char *call, const struct shoal_fsdp_unit *handle,
@@ -151,7 +149,7 @@ shoal_status fsdp_handle_one(const char *call, const struct shoal_fsdp_unit *han
     }
     *unit_out = handle->unit;
     TRY(fsdp_unit_check_open(call, handle->unit));
-    return check_outside(call, handle->unit->context);
+    return fsdp_check_outside(call, handle->unit->context);
 }
 
 struct open_visit {

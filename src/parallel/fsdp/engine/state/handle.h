@@ -79,6 +79,9 @@ shoal_status fsdp_handle_each(const char *call, const struct shoal_fsdp_unit *ha
 /* Finds the parameter. The world may be closed: fsdp_unit_check_open tells whether it is. */
 shoal_status fsdp_handle_param(const char *call, const struct shoal_fsdp_param *handle,
                                struct fsdp_unit **unit_out, size_t *index_out);
+/* SHOAL_ERR_STATE in hooks, custom collectives and extensions: they must not call the context that calls them. A reset,
+   for example, would free the memory that they work on. `context` is NULL before the first call of a module. */
+shoal_status fsdp_check_outside(const char *call, const struct fsdp_context *context);
 shoal_status fsdp_unit_check_open(const char *call, const struct fsdp_unit *unit);
 
 #endif

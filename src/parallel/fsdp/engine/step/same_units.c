@@ -87,8 +87,8 @@ static uint64_t number_of_unit(const struct fsdp_unit *unit)
 
 /* Exchanging --------------------------------------------------------------------------------------------- */
 
-/* Exchanges n numbers of every rank, and finds the first that differs on any rank. Call agree_free_records also after a
-   failure. */
+/* Exchanges n numbers of every rank, and finds the first that differs on any rank. `mine` is NULL if this rank has no
+   memory for them: all ranks are told. Call agree_free_records also after a failure. */
 static shoal_status exchange(shoal_group *group, const uint64_t *mine, size_t n,
                              struct agree_records *all_out, struct agree_difference *other_out)
 {
@@ -270,12 +270,8 @@ static shoal_status report_unit(shoal_group *group, const struct fsdp_unit *unit
 {
     TRY(compare_counts(group, unit));
     uint64_t *parts = mem_alloc_zeroed(unit->n_params + 1, sizeof *parts);
-    if (!parts) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    parts[0] = number_of_options(unit);
-    for (size_t i = 0; i < unit->n_params; i++) {
-        parts[i + 1] = number_of_param(0, &unit->params[i]);
+    for (size_t i = 0; parts && i <= unit->n_params; i++) {
+        parts[i] = i == 0 ? number_of_options(unit) : number_of_param(0, &unit->params[i - 1]);
     }
     shoal_status status = compare_parts(group, unit, parts);
     mem_free(parts);
@@ -286,10 +282,7 @@ static shoal_status compare_units(const struct fsdp_context *context, shoal_grou
 {
     struct agree_difference other;
     uint64_t *mine = mem_alloc_zeroed(context->n_units, sizeof *mine);
-    if (!mine) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < context->n_units; i++) {
+    for (size_t i = 0; mine && i < context->n_units; i++) {
         mine[i] = number_of_unit(context->units[i]);
     }
     shoal_status status = find_difference(group, mine, context->n_units, &other);
@@ -448,9 +441,6 @@ static shoal_status compare_values_of(const struct fsdp_context *context, const 
         n_params += context->units[i]->domain == domain ? context->units[i]->n_params : 0;
     }
     uint64_t *mine = hash_values(context, domain, n_params);
-    if (!mine) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
     shoal_status status = find_difference(group, mine, 2 * n_params, &other);
     mem_free(mine);
     TRY(status);

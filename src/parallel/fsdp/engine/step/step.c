@@ -135,8 +135,8 @@ static shoal_status tell(struct fsdp_unit *unit, enum event event)
 
 shoal_status fsdp_unit_pre_forward(struct fsdp_unit *unit)
 {
-    TRY(fsdp_prepare(unit->context));
-    return tell(unit, PRE_FORWARD);
+    shoal_status status = fsdp_prepare(unit->context);
+    return status == SHOAL_OK ? tell(unit, PRE_FORWARD) : fsdp_mark_unmade(unit->context, status);
 }
 
 shoal_status fsdp_unit_post_forward(struct fsdp_unit *unit)
