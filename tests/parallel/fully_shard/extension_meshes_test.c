@@ -91,7 +91,11 @@ static void check_rounded(struct stage *stage)
         shoal_to_dtype(shoal_module_parameter(stage->sharded.layers[1], "weight"), SHOAL_F32);
     const float *seen = shoal_data(whole);
     (void)CHECK_INT(shoal_tensor_count(whole), NET_BATCH * NET_WIDTH);
-    CHECK(seen && memcmp(seen, exact, sizeof exact) != 0);
+    int n_rounded = 0;
+    for (int i = 0; seen && i < NET_BATCH * NET_WIDTH; i++) {
+        n_rounded += seen[i] != exact[i];
+    }
+    CHECK(n_rounded > 0);
     (void)CHECK_OK(shoal_fsdp_reshard(unit));
     (void)CHECK_OK(shoal_scope_end());
 }
