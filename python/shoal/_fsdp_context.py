@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import _api
+from . import _api, _interrupts
 from ._api import Dtype, Status
 from ._arrays import find_dtype
 from ._library import check, check_generation, generation, lib
@@ -22,6 +22,7 @@ from .errors import Error, StateError
 from .works import Work
 
 if TYPE_CHECKING:
+    from .groups import Group
     from .worlds import World
 
 # What views are of.
@@ -33,7 +34,7 @@ SHARD = "shards"
 class Context:
     """A context of the library. Freed when nothing uses it any more, or by ``close``."""
 
-    def __init__(self, world: World, handle: int, stays: bool) -> None:
+    def __init__(self, world: World, groups: list[Group], handle: int, stays: bool) -> None:
         self.world = world
         self.handle = handle
         self.stays = stays  # whole parameters stay from step to step
@@ -46,6 +47,7 @@ class Context:
         self.backward: set[int] = set()  # units in a backward pass
         self.kept: dict[tuple[str, int], Any] = {}  # functions that the library calls
         self.given: list[Any] = []  # what works use that hooks have started
+        self.groups = groups  # on which calls wait
         self._generation = generation()
         world._shared.add(self)
 
@@ -75,6 +77,12 @@ class Context:
         if raised is not None:
             raise raised
         check(status)
+
+    def wait(self, function: Any, *arguments: Any) -> None:
+        """Makes a call that waits for other ranks."""
+        with self.groups[0]._uses:
+            self.live()  # another thread that closes the world has either seen this use, or is seen here
+            self.check(_interrupts.call(self.groups, function, *arguments))
 
     # Views
 

@@ -208,7 +208,7 @@ class Param:
         """Sets the parts of all ranks from the whole parameter of the root; None on other ranks. Collective."""
         memory = None if full is None else self._take_full(full)
         self._refuse_views("broadcast")
-        self._context.check(lib.shoal_fsdp_broadcast(self._handle(), memory.address if memory else None, root))
+        self._context.wait(lib.shoal_fsdp_broadcast, self._handle(), memory.address if memory else None, root)
 
     def _out(self, root: int | None, dtype: Dtype) -> tuple[Any, int | None]:
         """A whole array for a gather, and its address, if this rank gets one."""
@@ -220,7 +220,7 @@ class Param:
     def gather(self, root: int | None = None) -> Any:
         """The whole parameter, a copy, on every rank, or on the root alone (None on the others). Collective."""
         out, address = self._out(root, find_dtype(self.dtype))
-        self._context.check(lib.shoal_fsdp_gather(self._handle(), address, FSDP_ALL_RANKS if root is None else root))
+        self._context.wait(lib.shoal_fsdp_gather, self._handle(), address, FSDP_ALL_RANKS if root is None else root)
         return out
 
     def _own(self, shard: Any, dtype: str | None, writes: bool) -> Memory:
@@ -232,8 +232,9 @@ class Param:
         memory = self._own(shard, dtype, False)
         out, address = self._out(root, memory.dtype)
         number = FSDP_ALL_RANKS if root is None else root
-        status = lib.shoal_fsdp_gather_array(self._handle(), memory.dtype, memory.address, address, number)
-        self._context.check(status)
+        self._context.wait(
+            lib.shoal_fsdp_gather_array, self._handle(), memory.dtype, memory.address, address, number
+        )
         return out
 
     def load_array(self, full: Any, shard: Any, *, dtype: str | None = None) -> None:
@@ -247,7 +248,7 @@ class Param:
         own = self._own(shard, dtype, True)
         memory = None if full is None else self._take(full, "full", self.shape, own.dtype)
         address = memory.address if memory else None
-        self._context.check(lib.shoal_fsdp_broadcast_array(self._handle(), own.dtype, address, own.address, root))
+        self._context.wait(lib.shoal_fsdp_broadcast_array, self._handle(), own.dtype, address, own.address, root)
 
 
 class ParamItem(NamedTuple):

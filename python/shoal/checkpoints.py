@@ -28,12 +28,14 @@ import ctypes
 import json
 import numbers
 import os
+import threading
+import time
 import uuid
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import _api, safetensors
+from . import _api, _interrupts, safetensors
 from ._api import SECTION_MODEL, CheckpointFormat, Dtype
 from ._arrays import take
 from ._fsdp_context import WHOLE
@@ -47,6 +49,8 @@ from .worlds import World
 __all__ = ["CheckpointInfo", "Item", "Progress", "Saving", "load", "newest", "read", "save", "save_start", "steps"]
 
 _STRING_BYTES = 1 << 20
+# A thread that waits in the library does not run Python's signal handlers: the main thread asks this often instead.
+_SLICE_S = 0.01
 _INDEX = "shoal.index.json"
 _formats = {"pieces": CheckpointFormat.CHECKPOINT_PIECES, "whole": CheckpointFormat.CHECKPOINT_WHOLE}
 
@@ -204,8 +208,11 @@ class _List:
             lib.shoal_items_free(self.handle)
 
 
-def _group(ranks: World | Group) -> int:
-    return (ranks.group if isinstance(ranks, World) else ranks)._live()
+def _call(ranks: World | Group, function: Any, *arguments: Any) -> None:
+    """Calls a function of the library on the group, which cannot be freed meanwhile."""
+    group = ranks.group if isinstance(ranks, World) else ranks
+    with group._uses:
+        check(_interrupts.call([group], function, group._live(), *arguments))
 
 
 # Saving --------------------------------------------------------------------------------------------------------------
@@ -236,7 +243,8 @@ def save(
     """
     items = _List(state, writes=False)
     options = _save_options(step, format, replaces, keep, max_file_bytes, progress, False)
-    check(lib.shoal_checkpoint_save(_group(ranks), os.fsencode(directory), items.handle, ctypes.byref(options)))
+    arguments = os.fsencode(directory), items.handle, ctypes.byref(options)
+    _call(ranks, lib.shoal_checkpoint_save, *arguments)
 
 
 # Saves that were dropped before they had ended. The world waits for them when it is closed.
@@ -271,8 +279,11 @@ class Saving:
         return not self._handle or bool(lib.shoal_checkpoint_save_test(self._handle))
 
     def wait(self) -> None:
-        """Waits for the end, and raises its error. Again: nothing. Not interrupted by Ctrl-C."""
+        """Waits for the end, and raises its error. Again: nothing. After Ctrl-C the save goes on."""
         check_generation(self._generation, "save")
+        is_main = threading.current_thread() is threading.main_thread()
+        while is_main and not self.done():
+            time.sleep(_SLICE_S)
         handle, self._handle = self._handle, 0
         if handle:
             check(lib.shoal_checkpoint_save_wait(handle))
@@ -291,10 +302,8 @@ def save_start(
     items = _List(state, writes=False)
     options = _save_options(step, format, replaces, keep, max_file_bytes, progress, fails_if_busy)
     handle = ctypes.c_void_p()
-    status = lib.shoal_checkpoint_save_start(
-        _group(ranks), os.fsencode(directory), items.handle, ctypes.byref(options), ctypes.byref(handle)
-    )
-    check(status)
+    arguments = os.fsencode(directory), items.handle, ctypes.byref(options), ctypes.byref(handle)
+    _call(ranks, lib.shoal_checkpoint_save_start, *arguments)
     return Saving(handle.value or 0)
 
 
@@ -324,10 +333,8 @@ def load(
         allows_other_batch=allows_other_batch, allows_none=allows_none, skips_damaged=skips_damaged,
     )  # fmt: skip
     info = _api.shoal_checkpoint_info(struct_size=ctypes.sizeof(_api.shoal_checkpoint_info))
-    status = lib.shoal_checkpoint_load(
-        _group(ranks), os.fsencode(directory), items.handle, ctypes.byref(options), ctypes.byref(info)
-    )
-    check(status)
+    arguments = os.fsencode(directory), items.handle, ctypes.byref(options), ctypes.byref(info)
+    _call(ranks, lib.shoal_checkpoint_load, *arguments)
     items.put_values(state)
     return _info(info)
 

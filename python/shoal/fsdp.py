@@ -197,7 +197,7 @@ class Unit:
             # What was gathered by hand, before shards were written, is gathered again.
             closed = [self._number] if not context.stays else [unit for unit in set(context.units) - context.open]
             context.refuse_views(WHOLE, closed, "pre_forward")
-        context.check(lib.shoal_fsdp_pre_forward(handle, self._number))
+        context.wait(lib.shoal_fsdp_pre_forward, handle, self._number)
         context.open.add(self._number)
 
     def post_forward(self) -> None:
@@ -206,14 +206,14 @@ class Unit:
         handle = context.live()
         if self._number not in context.backward:
             self._refuse_views("post_forward")
-        context.check(lib.shoal_fsdp_post_forward(handle, self._number))
+        context.wait(lib.shoal_fsdp_post_forward, handle, self._number)
         if self._number not in context.backward:
             context.open.discard(self._number)
 
     def pre_backward(self) -> None:
         """Gathers the parameters again, and makes room for gradients. Collective."""
         context = self._context
-        context.check(lib.shoal_fsdp_pre_backward(context.live(), self._number))
+        context.wait(lib.shoal_fsdp_pre_backward, context.live(), self._number)
         context.open.add(self._number)
         context.backward.add(self._number)
 
@@ -222,7 +222,7 @@ class Unit:
         context = self._context
         handle = context.live()
         self._refuse_views("post_backward")
-        context.check(lib.shoal_fsdp_post_backward(handle, self._number))
+        context.wait(lib.shoal_fsdp_post_backward, handle, self._number)
         context.open.discard(self._number)
         context.backward.discard(self._number)
 
@@ -239,17 +239,17 @@ class Unit:
 
     def unshard(self) -> None:
         """Starts to gather the unit outside of a pass. Collective."""
-        self._context.check(lib.shoal_fsdp_unshard(self._handle()))
+        self._context.wait(lib.shoal_fsdp_unshard, self._handle())
 
     def wait(self) -> None:
         """Waits for the gather. The whole parameters can then be read until they are given up."""
-        self._context.check(lib.shoal_fsdp_wait(self._handle()))
+        self._context.wait(lib.shoal_fsdp_wait, self._handle())
 
     def reshard(self) -> None:
         """Gives the whole parameters up, whoever gathered them. Collective."""
         handle = self._handle()
         self._refuse_views("reshard")
-        self._context.check(lib.shoal_fsdp_reshard(handle))
+        self._context.wait(lib.shoal_fsdp_reshard, handle)
 
     # Settings
 
@@ -348,6 +348,10 @@ def _amounts(native: Any) -> MemoryAmounts:
     return MemoryAmounts(*[getattr(native, name) for name in MemoryAmounts._fields])
 
 
+def _groups_of(ranks: Group | Mesh) -> list[Group]:
+    return [ranks] if isinstance(ranks, Group) else [ranks.group(dim) for dim in range(len(ranks.shape))]
+
+
 def _create(ranks: Group | Mesh, replicated: bool, options: Any) -> Context:
     handle = ctypes.c_void_p()
     arguments = ranks._live(), ctypes.byref(options), ctypes.byref(handle)
@@ -357,8 +361,8 @@ def _create(ranks: Group | Mesh, replicated: bool, options: Any) -> Context:
         check(lib.shoal_fsdp_create_on_mesh(*arguments))
     else:
         check((lib.shoal_fsdp_create_replicated if replicated else lib.shoal_fsdp_create)(*arguments))
-    world = ranks._world
-    return Context(world, handle.value or 0, options.sharded != Sharded.SHARDED_PARAMETERS)
+    stays = options.sharded != Sharded.SHARDED_PARAMETERS
+    return Context(ranks._world, _groups_of(ranks), handle.value or 0, stays)
 
 
 class Fsdp:
@@ -423,6 +427,7 @@ class Fsdp:
         self._units.append(unit)
         own = chosen.ranks.index(chosen._world.rank) if isinstance(chosen, Mesh) else chosen.rank
         self._context.own_ranks.append(own)
+        self._context.groups += [group for group in _groups_of(chosen) if group not in self._context.groups]
         if name is not None:
             unit.set(name=name)
         for key, values in (params or {}).items():
@@ -461,14 +466,14 @@ class Fsdp:
         """Ends the backward pass: all gradients are in the shards then. Collective."""
         handle = self._context.live()
         self._refuse_views(WHOLE, "end_backward")
-        self._context.check(lib.shoal_fsdp_end_backward(handle))
+        self._context.wait(lib.shoal_fsdp_end_backward, handle)
         self._end()
 
     def end_forward(self) -> None:
         """Ends forward passes that no backward pass follows, as in an evaluation. Collective."""
         handle = self._context.live()
         self._refuse_views(WHOLE, "end_forward")
-        self._context.check(lib.shoal_fsdp_end_forward(handle))
+        self._context.wait(lib.shoal_fsdp_end_forward, handle)
 
     def update(self, function: Callable[[Param, Any, Any], object]) -> None:
         """Calls ``function(param, shard, grad)`` for each parameter that has a gradient, then ``zero_grad``.
@@ -490,20 +495,19 @@ class Fsdp:
 
     def synchronize(self) -> None:
         """Reduces all pending gradients. Collective."""
-        self._context.check(lib.shoal_fsdp_synchronize(self._context.live()))
+        self._context.wait(lib.shoal_fsdp_synchronize, self._context.live())
 
     def clip_grad_norm(self, max_norm: float, power: float = 2.0, *, must_be_finite: bool = False) -> float:
         """Clips the gradients of all shards by their common norm, and gives the norm before. Collective."""
         norm = ctypes.c_double()
-        status = lib.shoal_fsdp_clip_grad_norm(
-            self._context.live(), max_norm, power, must_be_finite, ctypes.byref(norm)
+        self._context.wait(
+            lib.shoal_fsdp_clip_grad_norm, self._context.live(), max_norm, power, must_be_finite, ctypes.byref(norm)
         )
-        self._context.check(status)
         return norm.value
 
     def clip_grad_value(self, max_value: float) -> None:
         """Clips every gradient of the shards to the range from -max_value to max_value. Collective."""
-        self._context.check(lib.shoal_fsdp_clip_grad_value(self._context.live(), max_value))
+        self._context.wait(lib.shoal_fsdp_clip_grad_value, self._context.live(), max_value)
 
     def reset(self) -> None:
         """Ends a step that has failed, so that another can begin. On all ranks."""

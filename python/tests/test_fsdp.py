@@ -5,6 +5,8 @@ import gc
 import os
 import subprocess
 import sys
+import threading
+import time
 import weakref
 
 import pytest
@@ -208,6 +210,30 @@ def test_a_child_frees_nothing():
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         step(fsdp, unit, 0)
+
+
+def test_a_world_that_another_thread_closes():
+    def ranks(world):
+        fsdp = shoal.Fsdp(world.group)
+        unit = fsdp.add_unit({"w": whole(4, 3)})
+        said = []
+
+        def wait():
+            try:
+                unit.pre_forward()
+            except shoal.Error as error:
+                said.append(type(error).__name__)
+
+        if world.rank == 0:  # the other rank never comes
+            thread = threading.Thread(target=wait)
+            thread.start()
+            while not world.group._uses.has_others():
+                time.sleep(0.001)
+            world.close()
+            thread.join()
+        return said
+
+    assert shoal.launch(ranks, 2, timeout=TIMEOUT)[0] in (["CancelledError"], ["PeerError"])
 
 
 def test_contexts_leave_nothing():

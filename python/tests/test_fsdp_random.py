@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Random programs on contexts of FSDP, of which one rank may make another one: all ranks end, with errors or with none."""
+"""Random programs on contexts of FSDP, of which one rank may make another: all ranks end, with errors or with none."""
 
 import gc
 import os
