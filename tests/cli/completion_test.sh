@@ -54,6 +54,11 @@ completes 'ddp' train --mode = d
 completes 'ddp fsdp hsdp none single zero1 zero2' train --mode =
 completes 'bf16' bench fsdp --ranks 2 overlap --dtype b
 completes 'fsdp functional' bench f
+for command in 'run -n 2' train generate info 'bench probe' 'bench all_reduce'; do
+    # shellcheck disable=SC2086 # perhaps several words
+    completes 'shm socket' $command --transport s
+done
+completes 'oneshot' bench all_reduce --algorithm o
 mkdir models
 : >models.txt
 completes 'models' generate mod

@@ -40,6 +40,8 @@ struct tool_choice {
     const struct tool_options *options; /* of a command; NULL if it has no table */
 };
 
+/* Names that --transport may have, for completion: of what is built in, and of modules that come with it. NULL past the last. */
+const char *tool_transport_at(size_t index);
 /* Whether there is a transport of that name, or a module for one; if not, false after a message. */
 bool tool_is_transport(const char *name);
 /* --transport: this process, if it is a rank, and ranks that are started from now on find this name as SHOAL_TRANSPORT.

@@ -38,6 +38,19 @@ static shoal_status add_module(void *context, const char *name, const char *path
     return SHOAL_OK;
 }
 
+const char *tool_transport_at(size_t index)
+{
+    static const char *const modules[] = {"socket", "mpi"};
+    size_t n_built_in = 0;
+    while (transport_at(n_built_in)) {
+        n_built_in++;
+    }
+    if (index < n_built_in) {
+        return transport_at(index)->name;
+    }
+    return index - n_built_in < sizeof modules / sizeof modules[0] ? modules[index - n_built_in] : NULL;
+}
+
 bool tool_is_transport(const char *name)
 {
     static struct names names;

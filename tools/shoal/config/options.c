@@ -66,7 +66,7 @@ static const struct tool_option rows[] = {
      .help = "threads that compute, in each rank"},
     {"--bind", "NAME", TOOL_OPTION_CHOICE, AT(binds), .standard = "none", .choices = BINDINGS,
      .help = "none, or cores: ranks have cores of their own, if there are enough"},
-    {"--transport", "NAME", TOOL_OPTION_TEXT, AT(transport),
+    {"--transport", "NAME", TOOL_OPTION_TEXT, AT(transport), .name_at = tool_transport_at,
      .help = "transport of the ranks; shoal info lists the names"},
     {"--checkpoint", "DIR", TOOL_OPTION_TEXT, AT(checkpoint), .help = "saves a checkpoint there at the end"},
     {"--every", "K", TOOL_OPTION_INT64, AT(every), 1, MAX_COUNT,

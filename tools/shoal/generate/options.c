@@ -35,7 +35,7 @@ static const struct tool_option rows[] = {
      .help = "ranks to start; not under shoal run, mpirun or torchrun"},
     {"--threads", "N", TOOL_OPTION_INT64, AT(n_threads), 1, 4096, .standard = "1",
      .help = "threads that compute, in each rank"},
-    {"--transport", "NAME", TOOL_OPTION_TEXT, AT(transport),
+    {"--transport", "NAME", TOOL_OPTION_TEXT, AT(transport), .name_at = tool_transport_at,
      .help = "transport of the ranks; shoal info lists the names"},
 };
 

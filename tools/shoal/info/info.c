@@ -189,7 +189,7 @@ static const struct tool_option rows[] = {
      .help = "for --explain: bytes of the whole buffer on one rank, 64K or 4M for example; not of a barrier"},
     {"--symmetric", NULL, TOOL_OPTION_FLAG, AT(question.is_symmetric),
      .help = "for --explain: buffers are in symmetric memory"},
-    {"--transport", "T", TOOL_OPTION_OTHER, .take = take_transport,
+    {"--transport", "T", TOOL_OPTION_OTHER, .take = take_transport, .name_at = tool_transport_at,
      .help = "for --explain: the transport; default shm"},
     {"--json", NULL, TOOL_OPTION_FLAG, AT(is_json), .help = "the summary as one JSON object"},
     {"--ops", NULL, TOOL_OPTION_FLAG, AT(is_ops), .help = "all operations, with their signatures"},

@@ -78,7 +78,7 @@ static int take_variable(void *arguments, const char *value)
 static const struct tool_option rows[] = {
     {"-n", "N", TOOL_OPTION_INT, AT(plan.n_ranks), 1, RUN_MAX_RANKS, .alias = "-np",
      .help = "number of ranks, 1 to 1024; with --hosts, all slots by default"},
-    {"--transport", "NAME", TOOL_OPTION_OTHER, .take = take_transport,
+    {"--transport", "NAME", TOOL_OPTION_OTHER, .take = take_transport, .name_at = tool_transport_at,
      .help = "transport of the ranks (SHOAL_TRANSPORT); shoal info lists the names"},
     {"--grace", "SECONDS", TOOL_OPTION_REAL, AT(plan.grace_s), 0, GRACE_MAX_S,
      .help = "from telling ranks to end until they are killed; default 2, with --hosts 10"},
