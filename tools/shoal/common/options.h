@@ -54,11 +54,10 @@ struct tool_option {
     const char *(*name_at)(size_t index); /* of names, and those that others may have; NULL past the last */
     int (*take)(void *arguments, const char *value); /* of others; the exit status, after a message */
     const char *noun;                                /* "'x' is not a NOUN"; NULL: the name without dashes */
-    const char *missing; /* the message if it was not given; NULL if it need not be */
-    size_t n_values_at;  /* where a size_t says how many values were given, if there may be several */
-    int max_values;      /* if 0, the last one counts; otherwise `at` is an array of so many */
-    const char
-        *stray; /* of a flag: the option that a word behind it was probably meant for; NULL if none is */
+    const char *stray;    /* of a flag: the option that a word behind it was meant for; NULL if none is */
+    const char *missing;  /* the message if it was not given; NULL if it need not be */
+    size_t n_values_at;   /* where a size_t says how many values were given, if there may be several */
+    int max_values;       /* if 0, the last one counts; otherwise `at` is an array of so many */
     bool may_stand_alone; /* a value is optional and follows "="; without it nothing is set, only given */
     const char *help;     /* NULL if it is not shown */
 };
