@@ -196,10 +196,9 @@ class World:
         except BaseException:
             self._cell.value = handle
             raise
-        status = _world_close(handle)
         try:
-            check(status)
-        finally:
+            check(_world_close(handle))
+        finally:  # also after an exception of a signal handler, which has waited for the call
             works.complete_lost()
             works.sweep(everything=True)
 

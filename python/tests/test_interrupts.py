@@ -204,6 +204,25 @@ def test_ctrl_c_after_open_closes_the_world(monkeypatch):
     assert (len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))) == before
 
 
+def test_ctrl_c_while_a_world_is_closed(monkeypatch):
+    """It is heard when the call returns: the works of the world are freed all the same."""
+    real = shoal.worlds._world_close
+
+    def close(handle):
+        real(handle)
+        raise KeyboardInterrupt
+
+    works.sweep()
+    before = len(works._flights)
+    world = shoal.World()
+    world.group.recv_start(data(), 0, 5)
+    assert len(works._flights) == before + 1
+    monkeypatch.setattr(shoal.worlds, "_world_close", close)
+    with pytest.raises(KeyboardInterrupt):
+        world.close()
+    assert len(works._flights) <= before and not world.is_open
+
+
 def test_ctrl_c_ends_a_launch():
     def ranks(world):
         signal.pause()
