@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -103,6 +104,23 @@ def test_a_group_that_only_some_destroy(rank, n):
     value = torch.ones(1)
     dist.all_reduce(value)
     assert value.item() == n
+
+
+@ranks(2)
+def test_a_group_that_is_destroyed_while_it_works(rank, n):
+    """Destroying waits for collectives that were started, whose works may have been dropped, as Gloo does."""
+    group = dist.new_group()
+    dist.barrier(group=group)
+    value = torch.ones(300000)
+    if rank == 1:
+        dist.all_reduce(value, group=group, async_op=True)
+        dist.destroy_process_group(group)
+        del group
+        assert value[-1].item() == n
+    else:
+        time.sleep(0.5)  # the other is likely to destroy the group meanwhile
+        dist.all_reduce(value, group=group)
+        assert value[-1].item() == n
 
 
 @ranks(4, backend="gloo")

@@ -463,7 +463,9 @@ class Backend : public Base {
         call.timeout_s = options.timeout.count() > 0 ? seconds_of(options.timeout) : 0;
         check(operation->is_started ? shoal_group_collective_start(group(), &call, &operation->work)
                                     : shoal_group_collective(group(), &call));
-        if (!operation->is_started) {
+        if (operation->is_started) {
+            membership_->note(operation);
+        } else {
             operation->settle(SHOAL_OK, "");
         }
     }

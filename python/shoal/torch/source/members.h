@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "operation.h"
 #include "pool.h"
 #include "versions.h"
 
@@ -22,6 +23,10 @@ inline double seconds_of(Milliseconds timeout)
 {
     return std::min(std::max(double(timeout.count()) / 1e3, 1e-3), 1e9);
 }
+
+// How long the end of a rank waits for others: destroying a process group is not collective, and they may do it much
+// later.
+constexpr double CLOSE_S = 10;
 
 // The all-gather by which ranks meet, over a store.
 struct Exchange {
@@ -201,13 +206,22 @@ class Membership {
         return group_;
     }
 
-    // Gives the group back; what was made of it stays usable. The world is closed when nobody uses it any more.
-    void leave()
+    // Remembers the last collective that was started. Those of one group end in order.
+    void note(const OperationPtr &operation)
+    {
+        std::lock_guard<std::mutex> lock(last_mutex_);
+        last_ = operation;
+    }
+
+    // Gives the group back; what was made of it stays usable. The world is closed when nobody uses it any more. As Gloo
+    // does, it first waits for collectives that were started; a negative limit waits until their own deadline.
+    void leave(double limit_s = -1)
     {
         if (!world_) {
             return;
         }
         WithoutGil without_gil;
+        wait_for_last(limit_s);
         arena_.reset();
         if (group_ != shoal_world_group(world_->get())) {
             (void)!shoal_group_abandon(group_); // what fails here goes with the world
@@ -232,7 +246,7 @@ class Membership {
     {
         for (auto &listed : list()) {
             if (auto membership = listed.lock()) {
-                membership->leave();
+                membership->leave(CLOSE_S);
             }
         }
         Pool::get().drain(std::chrono::seconds(5));
@@ -243,6 +257,22 @@ class Membership {
     {
         TORCH_CHECK(world_, "shoal: the process group was destroyed");
         return world_;
+    }
+
+    void wait_for_last(double limit_s)
+    {
+        OperationPtr last;
+        {
+            std::lock_guard<std::mutex> lock(last_mutex_);
+            last = last_.lock();
+        }
+        try {
+            if (last && !last->test()) {
+                last->wait(limit_s);
+            }
+        } catch (const std::exception &) {
+            // Whoever has its work is told.
+        }
     }
 
     std::shared_ptr<Arena> find_arena()
@@ -280,6 +310,8 @@ class Membership {
 
     std::shared_ptr<World> world_;
     shoal_group *group_;
+    std::mutex last_mutex_;
+    std::weak_ptr<Operation> last_;
     std::mutex arena_mutex_;
     std::shared_ptr<Arena> arena_;
     bool has_no_arena_ = false;
