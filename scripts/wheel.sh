@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Builds the wheel of the Python package, without a network: build/dist/shoal-VERSION-py3-none-linux_MACHINE.whl. It has
 # libshoal with the libraries that it needs, which find each other by their own place ($ORIGIN), the tool, the socket
-# module and the headers. Modules for MPI come from an installed Shoal: they belong to the MPI of a machine.
+# module, the headers and the C++ source of the backend of torch.distributed. Modules for MPI come from an installed Shoal: they belong to the MPI of a machine.
 #
 #   scripts/wheel.sh          builds it
 #   scripts/wheel.sh --try    also installs it into an empty environment, uses it, and removes it
@@ -66,6 +66,8 @@ for transport in shm socket; do
     printf '%d [3.0, 3.0, 3.0, 3.0]\n' 0 1 | diff - "$scratch/out"
 done
 "$scratch/venv/bin/python" -B -m shoal train --ranks 2 --steps 3 --layers 1 --width 16 --heads 2 --context 16 --data program.py >/dev/null
+# The backend of torch.distributed is compiled where it is used.
+[[ -f $(echo "$scratch"/venv/lib/python3*/site-packages/shoal/torch/source/backend.cpp) ]]
 "${pip[@]}" uninstall -y shoal
 find "$scratch/venv" -name __pycache__ -prune -o -print | sort >"$scratch/after"
 grep -v __pycache__ "$scratch/before" | diff - "$scratch/after"
