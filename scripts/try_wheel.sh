@@ -19,7 +19,7 @@ usage: scripts/try_wheel.sh [OPTIONS] [PART...]
 Installs the wheel that `make wheel` has made in a bare Debian, as a user, without a network. Needs root and debootstrap.
 Parts, in the order in which they run; without any, both:
   use      an empty environment: pip install, all_reduce and a training on 2 ranks, pip uninstall, which leaves nothing
-  tests    an environment with Debian's pytest and numpy: the tests of python/tests on the wheel
+  tests    an environment with Debian's pytest and numpy: HEAD's python/tests on the wheel, which is of the same commit
 
 options:
   --wheel FILE    the wheel (default: the one in build/dist)
