@@ -17,6 +17,7 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 how, folder = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started this with SIGINT ignored
 if how == "own handler":
     signal.signal(signal.SIGINT, lambda *_: print("handled", flush=True))
 world = shoal.World(timeout=5.0 if how == "own handler" else 0.0)
