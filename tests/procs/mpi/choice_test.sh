@@ -56,7 +56,7 @@ differs
 asks_alone
 case $flavour in
 openmpi) wrong mpich "Open MPI says rank" OMPI_COMM_WORLD_SIZE ;;
-mpich) wrong openmpi "PMI says rank" PMI_SIZE ;;
+mpich) wrong openmpi "PMI (MPICH) says rank" PMI_SIZE ;;
 esac
 echo "$flavour without mpirun"
 # Two processes of Open MPI without its mpirun that begin at once make the same directory, and one of them may fail.
