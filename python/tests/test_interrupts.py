@@ -13,6 +13,16 @@ import shoal
 from shoal import groups, works
 
 TIMEOUT = 60.0
+
+
+@pytest.fixture(autouse=True)
+def hear_ctrl_c():
+    """A shell that runs the tests in the background has them ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 BIG = 200000
 
 
