@@ -437,6 +437,8 @@ static void fail_on_one(struct rank *self, bool is_int8, bool in_encode)
         is_int8 ? int8_extension(&model.context) : bf16_extension(&model.context, &buffer, self->n_ranks);
     REQUIRE_OK(model_set(&model, &extension));
     CHECK_OK(model_step(&model, 0, self->rank));
+    /* Else a rank that is late may hear of the failure before it has seen the end of the first step. */
+    test_barrier(self);
     if (self->rank == 1) {
         model.context.encode_fails_at = in_encode ? model.context.n_encodes + 1 : 0;
         model.context.decode_fails_at = in_encode ? 0 : model.context.n_decodes + 1;
