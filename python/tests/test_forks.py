@@ -9,7 +9,9 @@ import enum
 import gc
 import inspect
 import os
+import signal
 import tempfile
+import threading
 import traceback
 from array import array
 
@@ -35,7 +37,7 @@ OBJECTS = {
 }
 # Classes of values, which have nothing of the library's.
 VALUES = {
-    "CheckpointInfo", "GatherExtension", "GatherRows", "Item", "MemoryReport", "Progress", "ReducedGradients",
+    "Alias", "CheckpointInfo", "GatherExtension", "GatherRows", "Item", "MemoryReport", "Progress", "ReducedGradients",
 }  # fmt: skip
 FOLDER = tempfile.TemporaryDirectory()
 
@@ -247,3 +249,35 @@ def test_a_child_drops_and_exits(n_ranks):
         return dropped[0]
 
     assert shoal.launch(ranks, n_ranks, timeout=TIMEOUT) == [float(n_ranks)] * n_ranks
+
+
+def open_and_close():
+    with shoal.World(1, 0) as world:
+        data = array("d", [2.0] * 10)
+        world.group.all_reduce(data)
+        return data[9]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns of threads in a process that forks
+@pytest.mark.parametrize("call", ["open", "symmetric"])
+def test_a_child_opens_a_world_whatever_threads_of_the_parent_do(call):
+    """They may be in the library, and have its locks."""
+    with shoal.World() as world:
+        group, is_over = world.group, threading.Event()
+
+        def use():
+            while not is_over.is_set():
+                open_and_close() if call == "open" else group.symmetric(4096).free()
+
+        worker = threading.Thread(target=use)
+        worker.start()
+        try:
+            for _ in range(60):
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(30)
+                    os._exit(0 if open_and_close() == 2.0 else 1)
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            is_over.set()
+            worker.join()

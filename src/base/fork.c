@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Counting forks. */
+/* Counting forks, and holding locks meanwhile. */
 #include "base/fork.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,15 +12,44 @@ _Atomic uint32_t fork_counter;
 static pthread_once_t is_watched = PTHREAD_ONCE_INIT;
 static int watch_error;
 
-static void count_fork(void)
+static _Atomic(pthread_mutex_t *) held[FORK_PLACES];
+
+static void lock_all(void)
 {
+    for (int place = 0; place < FORK_PLACES; place++) {
+        pthread_mutex_t *lock = atomic_load(&held[place]);
+        if (lock) {
+            (void)pthread_mutex_lock(lock);
+        }
+    }
+}
+
+static void unlock_all(void)
+{
+    for (int place = FORK_PLACES; place-- > 0;) {
+        pthread_mutex_t *lock = atomic_load(&held[place]);
+        if (lock) {
+            (void)pthread_mutex_unlock(lock);
+        }
+    }
+}
+
+static void begin_child(void)
+{
+    unlock_all();
     /* Relaxed: the only thread of a new process. */
     atomic_fetch_add_explicit(&fork_counter, 1, memory_order_relaxed);
 }
 
 static void watch(void)
 {
-    watch_error = pthread_atfork(NULL, NULL, count_fork);
+    watch_error = pthread_atfork(lock_all, unlock_all, begin_child);
+}
+
+void fork_hold(enum fork_place place, pthread_mutex_t *lock)
+{
+    (void)pthread_once(&is_watched, watch); /* if it fails, fork_watch says so when a world is opened */
+    atomic_store(&held[place], lock);
 }
 
 shoal_status fork_watch(void)

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/fail_point.h"
+#include "base/fork.h"
 #include "base/mem.h"
 #include "base/os/os.h"
 #include "base/try.h"
@@ -53,6 +54,11 @@ struct segment {
 /* Everything that this process has mapped. */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct segment *table;
+
+__attribute__((constructor)) static void hold_in_forks(void)
+{
+    fork_hold(FORK_SEGMENTS, &table_lock);
+}
 
 static size_t round_to_pages(size_t bytes)
 {

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fail_point.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os/os.h"
@@ -79,6 +80,11 @@ struct members {
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct page *table;
+
+__attribute__((constructor)) static void hold_in_forks(void)
+{
+    fork_hold(FORK_MEMBERS, &table_lock);
+}
 
 /* A number that no other process has, not even the parent: made again after a fork. Under the table's lock. */
 static uint64_t process_number(void)
