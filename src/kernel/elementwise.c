@@ -17,6 +17,7 @@
 #endif
 
 #include "kernel/kernel.h"
+#include "kernel/simd.h"
 
 #include <string.h>
 
@@ -229,6 +230,7 @@ struct work {
     run_function *function;
     run_function *wide;
     int64_t n_wide_min;
+    simd_reduce_function *sum; /* of bf16 elements next to each other; NULL for other dtypes and operators */
 };
 
 static struct work make_work(shoal_dtype dtype, run_function *function, run_function *f32_function)
@@ -280,6 +282,11 @@ static int64_t begin_widened(shoal_dtype dtype, float *first, const char *from, 
     return stride == 0 ? 0 : (int64_t)sizeof(float);
 }
 
+static bool is_dense_run(const struct run *run, int64_t bytes)
+{
+    return run->strides[0] == bytes && run->strides[1] == bytes && run->strides[2] == bytes;
+}
+
 /* Whole blocks are cast by vector instructions, which the loops over single elements are not. */
 static void run_widened(const struct work *work, struct run run)
 {
@@ -304,7 +311,10 @@ static void run_widened(const struct work *work, struct run run)
 
 static inline void do_run(const struct work *work, const struct run *run)
 {
-    if (work->wide && run->count >= work->n_wide_min) {
+    if (work->sum && is_dense_run(run, sizeof(uint16_t))) {
+        const void *const sources[] = {run->a, run->b};
+        work->sum(run->dst, sources, 2, 0, (size_t)run->count);
+    } else if (work->wide && run->count >= work->n_wide_min) {
         run_widened(work, *run);
     } else {
         work->function(run);
@@ -376,6 +386,7 @@ shoal_status kernel_binary_nd(enum kernel_binary op, shoal_dtype dtype, struct k
     }
     struct kernel_operand operands[] = {dst, a, b};
     struct work work = make_work(dtype, function, run_sets[SHOAL_F32].binary[op]);
+    work.sum = op == KERNEL_ADD && dtype == SHOAL_BF16 ? simd_table()->reduce[SIMD_BF16][SIMD_SUM] : NULL;
     uint64_t mode = fp_mode_enter();
     run_over_shape(&work, operands, 3, n_dims, shape);
     fp_mode_leave(mode);

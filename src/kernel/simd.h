@@ -24,6 +24,10 @@ typedef void simd_cast_function(void *dst, const void *src, size_t count);
 typedef void simd_reduce_function(void *dst, const void *const *srcs, size_t n_srcs, size_t begin,
                                   size_t end);
 
+/* sums[i] += src[i] of each row in turn, in f64, for n_columns elements that are next to each other. */
+typedef void simd_sum_rows_function(double *sums, const void *src, ptrdiff_t row_bytes, size_t n_rows,
+                                    size_t n_columns);
+
 enum simd_float {
     SIMD_F32,
     SIMD_F64,
@@ -61,6 +65,9 @@ struct simd_table {
 
     simd_reduce_function *reduce[SIMD_FLOAT_COUNT][SIMD_FOLD_COUNT];
     simd_reduce_function *reduce_stream[SIMD_FLOAT_COUNT][SIMD_FOLD_COUNT];
+
+    simd_sum_rows_function *sum_rows_f32;
+    simd_sum_rows_function *sum_rows_bf16;
 };
 
 /* The table in use. Threads: any. */

@@ -93,6 +93,20 @@ ALWAYS_INLINE __m256i narrow_f16(struct pair32 pair)
                             _mm256_cvtps_ph(pair.low, _MM_FROUND_TO_NEAREST_INT));
 }
 
+#define SUM_COLUMNS 4
+typedef __m256d sum_doubles;
+
+ALWAYS_INLINE sum_doubles sum_load_f32(const void *from)
+{
+    return _mm256_cvtps_pd(_mm_loadu_ps(from));
+}
+
+ALWAYS_INLINE sum_doubles sum_load_bf16(const void *from)
+{
+    __m128i wide = _mm_cvtepu16_epi32(_mm_loadl_epi64(from));
+    return _mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(wide, 16)));
+}
+
 ALWAYS_INLINE void store_f32(void *to, struct pair32 pair)
 {
     char *bytes = to;

@@ -106,6 +106,20 @@ ALWAYS_INLINE __m512i narrow_f16(struct pair32 pair)
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
+#define SUM_COLUMNS 8
+typedef __m512d sum_doubles;
+
+ALWAYS_INLINE sum_doubles sum_load_f32(const void *from)
+{
+    return _mm512_cvtps_pd(_mm256_loadu_ps(from));
+}
+
+ALWAYS_INLINE sum_doubles sum_load_bf16(const void *from)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from));
+    return _mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
+}
+
 ALWAYS_INLINE void store_f32(void *to, struct pair32 pair)
 {
     char *bytes = to;

@@ -9,6 +9,8 @@
  *   load_f32 load_bf16 load_f16 load_f64        widened to f32; any address
  *   store_f32 store_bf16 store_f16 store_f64    rounded to nearest even; any address
  *   stream_f32 ... stream_f64, stream_fence     with VARIANT_HAS_STREAM; multiples of STREAM_ALIGNMENT
+ *   SUM_COLUMNS, sum_doubles                    if it has them: so many doubles, to which + applies,
+ *   sum_load_f32 sum_load_bf16                  and how they are read; any address
  * and, where VARIANT_HAS_BF16 is defined as 1, faster ways with the same bits:
  *   sum_bf16_begin sum_bf16_add sum_bf16_store  as load, add32 of a load, store; lanes in an order of its own
  *   cast_f32_bf16_blocks                        casts some of the elements and returns how many
@@ -481,6 +483,74 @@ static void copy_stream(void *dst, const void *src, size_t bytes)
 
 #endif
 
+/* Sums of rows, written with the vector extensions of gcc and clang: the columns of a vector are added independently of
+   each other, as simd_plain.c adds each of them. Several rows at a time, for which sums are loaded and stored once. */
+#define SUM_TOGETHER 4
+
+#ifndef SUM_COLUMNS
+#define SUM_COLUMNS 8
+typedef double sum_doubles __attribute__((vector_size(8 * SUM_COLUMNS)));
+typedef float sum_floats __attribute__((vector_size(4 * SUM_COLUMNS)));
+typedef uint32_t sum_words __attribute__((vector_size(4 * SUM_COLUMNS)));
+typedef uint16_t sum_halves __attribute__((vector_size(2 * SUM_COLUMNS)));
+
+ALWAYS_INLINE sum_doubles sum_load_f32(const void *from)
+{
+    sum_floats floats;
+    memcpy(&floats, from, sizeof(floats));
+    return __builtin_convertvector(floats, sum_doubles);
+}
+
+ALWAYS_INLINE sum_doubles sum_load_bf16(const void *from)
+{
+    sum_halves halves;
+    memcpy(&halves, from, sizeof(halves));
+    const sum_words words = __builtin_convertvector(halves, sum_words) << 16;
+    return sum_load_f32(&words);
+}
+#endif
+
+ALWAYS_INLINE void sum_some_rows(enum simd_float type, double *sums, const char *src, ptrdiff_t row_bytes,
+                                 size_t n_rows, size_t n_columns)
+{
+    const size_t bytes = type == SIMD_F32 ? sizeof(float) : sizeof(uint16_t);
+    for (size_t i = 0; i + SUM_COLUMNS <= n_columns; i += SUM_COLUMNS) {
+        const char *from = src + i * bytes;
+        sum_doubles values;
+        memcpy(&values, sums + i, sizeof(values));
+        for (size_t r = 0; r < n_rows; r++) {
+            const char *row = from + (ptrdiff_t)r * row_bytes;
+            values += type == SIMD_F32 ? sum_load_f32(row) : sum_load_bf16(row);
+        }
+        memcpy(sums + i, &values, sizeof(values));
+    }
+}
+
+ALWAYS_INLINE void sum_rows(enum simd_float type, simd_sum_rows_function *plain, double *sums,
+                            const char *src, ptrdiff_t row_bytes, size_t n_rows, size_t n_columns)
+{
+    const size_t bytes = type == SIMD_F32 ? sizeof(float) : sizeof(uint16_t);
+    const size_t n_whole = n_columns / SUM_COLUMNS * SUM_COLUMNS;
+    size_t row = 0;
+    for (; row + SUM_TOGETHER <= n_rows; row += SUM_TOGETHER) {
+        sum_some_rows(type, sums, src + (ptrdiff_t)row * row_bytes, row_bytes, SUM_TOGETHER, n_whole);
+    }
+    sum_some_rows(type, sums, src + (ptrdiff_t)row * row_bytes, row_bytes, n_rows - row, n_whole);
+    if (n_whole < n_columns) {
+        plain(sums + n_whole, src + n_whole * bytes, row_bytes, n_rows, n_columns - n_whole);
+    }
+}
+
+static void sum_rows_f32(double *sums, const void *src, ptrdiff_t row_bytes, size_t n_rows, size_t n_columns)
+{
+    sum_rows(SIMD_F32, simd_plain.sum_rows_f32, sums, src, row_bytes, n_rows, n_columns);
+}
+
+static void sum_rows_bf16(double *sums, const void *src, ptrdiff_t row_bytes, size_t n_rows, size_t n_columns)
+{
+    sum_rows(SIMD_BF16, simd_plain.sum_rows_bf16, sums, src, row_bytes, n_rows, n_columns);
+}
+
 static void copy(void *dst, const void *src, size_t bytes)
 {
     simd_plain.copy(dst, src, bytes);
@@ -497,6 +567,8 @@ const struct simd_table VARIANT_TABLE = {
     .copy_stream_open = copy,
     .stream_end = simd_end_nothing,
 #endif
+    .sum_rows_f32 = sum_rows_f32,
+    .sum_rows_bf16 = sum_rows_bf16,
 #define SIMD_CAST(FROM, TO, member) .member = member, .member##_stream = STREAM_MEMBER(member),
 #define SIMD_REDUCE(TYPE, FOLD, suffix)                  \
     .reduce[SIMD_##TYPE][SIMD_##FOLD] = reduce_##suffix, \

@@ -220,6 +220,21 @@ ALWAYS_INLINE void reduce_any(enum simd_float type, enum simd_fold fold, void *d
 #include "kernel/simd_members.def"
 #undef SIMD_REDUCE
 
+#define SUM_ROWS(suffix, type)                                                                       \
+    static void sum_rows_##suffix(double *sums, const void *src, ptrdiff_t row_bytes, size_t n_rows, \
+                                  size_t n_columns)                                                  \
+    {                                                                                                \
+        const char *row = src;                                                                       \
+        for (size_t r = 0; r < n_rows; r++) {                                                        \
+            for (size_t i = 0; i < n_columns; i++) {                                                 \
+                sums[i] += (double)load_as_f32(type, row, i);                                        \
+            }                                                                                        \
+            row += row_bytes;                                                                        \
+        }                                                                                            \
+    }
+SUM_ROWS(f32, SIMD_F32)
+SUM_ROWS(bf16, SIMD_BF16)
+
 /* Ordinary stores are ordered by whoever publishes them. */
 void simd_end_nothing(void)
 {
@@ -231,6 +246,8 @@ const struct simd_table simd_plain = {
     .copy_stream = copy,
     .copy_stream_open = copy,
     .stream_end = simd_end_nothing,
+    .sum_rows_f32 = sum_rows_f32,
+    .sum_rows_bf16 = sum_rows_bf16,
 #define SIMD_CAST(FROM, TO, member) .member = member, .member##_stream = member,
 #define SIMD_REDUCE(TYPE, FOLD, suffix)                  \
     .reduce[SIMD_##TYPE][SIMD_##FOLD] = reduce_##suffix, \

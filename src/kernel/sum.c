@@ -14,10 +14,12 @@
 #include "base/fp_mode.h"
 #include "kernel/element.h"
 #include "kernel/iterate.h"
+#include "kernel/simd.h"
+#include "tensor/dtype.h"
 
 enum {
-    BLOCK_COLUMNS = 256,
-    LANES = 8, /* columns that are added side by side */
+    BLOCK_COLUMNS = 2048, /* whole rows of most matrices: memory is read as it lies */
+    LANES = 8,            /* columns that are added side by side */
     HALF_LINE_ELEMS = 128,
     HALF_MIN_ELEMS = 32, /* shorter lines do not pay the detour */
     MIN_ROW_COLUMNS = 8  /* fewer columns do not pay a loop per row */
@@ -344,16 +346,30 @@ static void store_empty_sums(shoal_dtype dtype, struct kernel_operand dst, int n
     kernel_fill_nd(dtype, dst, n_dims, kept_shape, (struct kernel_scalar){.is_integer = true, .integer = 0});
 }
 
+/* What adds rows of neighbours by vector instructions; NULL if the plain loops do it. */
+static simd_sum_rows_function *find_rows(shoal_dtype dtype, const struct panel *panel)
+{
+    if (panel->n_columns < MIN_ROW_COLUMNS || panel->column_stride != (int64_t)dtype_bytes(dtype)) {
+        return NULL;
+    }
+    return dtype == SHOAL_F32    ? simd_table()->sum_rows_f32
+           : dtype == SHOAL_BF16 ? simd_table()->sum_rows_bf16
+                                 : NULL;
+}
+
 /* One block of columns, over all reduced dimensions. `panel` has its src, columns and strides. */
 static void sum_block(shoal_dtype dtype, struct panel panel, struct iterate_space *reduced, union sums *sums)
 {
     bool is_widened = dtype == SHOAL_F16 && can_widen(&panel);
+    simd_sum_rows_function *rows = find_rows(dtype, &panel);
     memset(sums, 0, (size_t)panel.n_columns * sizeof(sums->complex_[0]));
     reduced->operands[0].data = (char *)(uintptr_t)panel.src;
     do {
         panel.src = reduced->operands[0].data;
         if (is_widened) {
             add_widened(sums, &panel);
+        } else if (rows) {
+            rows(sums->real, panel.src, panel.row_stride, (size_t)panel.n_rows, (size_t)panel.n_columns);
         } else {
             sum_rows[dtype].add(sums, &panel);
         }

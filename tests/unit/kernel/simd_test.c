@@ -520,6 +520,50 @@ TEST(copies_take_any_count_and_alignment)
     }
 }
 
+/* Finite numbers, of which sums have no NaN: its payload would be free. */
+static void fill_finite(struct test_random *random, enum simd_float type, unsigned char *base, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        float value = ((float)test_random_below(random, 20001) - 10000.0f) * 0x1.0624dep-7f;
+        uint16_t half = half_f32_to_bf16(value);
+        if (type == SIMD_F32) {
+            memcpy(base + i * sizeof(value), &value, sizeof(value));
+        } else {
+            memcpy(base + i * sizeof(half), &half, sizeof(half));
+        }
+    }
+}
+
+TEST(sums_of_rows_are_those_of_the_plain_table)
+{
+    enum {
+        N_ROWS = 11,
+        MOST_COLUMNS = 45
+    };
+    struct test_random random = test_random_begin(5);
+    unsigned char src[1 + N_ROWS * (MOST_COLUMNS + 3) * sizeof(float)];
+    const struct simd_table *table;
+    for (size_t v = 1; (table = simd_variant(v)); v++) {
+        for (size_t i = 0; i < 2 * MOST_COLUMNS * N_ROWS; i++) {
+            enum simd_float type = i % 2 ? SIMD_F32 : SIMD_BF16;
+            size_t n_columns = i / 2 % MOST_COLUMNS;
+            size_t n_rows = i / 2 / MOST_COLUMNS;
+            ptrdiff_t row_bytes = (ptrdiff_t)((MOST_COLUMNS + 3) * (type == SIMD_F32 ? 4 : 2));
+            double expected[MOST_COLUMNS + 1];
+            double actual[MOST_COLUMNS + 1];
+            fill_finite(&random, type, src + 1, (size_t)N_ROWS * (MOST_COLUMNS + 3));
+            for (size_t k = 0; k <= MOST_COLUMNS; k++) {
+                expected[k] = actual[k] = (double)k * 0.1;
+            }
+            (type == SIMD_F32 ? simd_plain.sum_rows_f32
+                              : simd_plain.sum_rows_bf16)(expected, src + 1, row_bytes, n_rows, n_columns);
+            (type == SIMD_F32 ? table->sum_rows_f32 : table->sum_rows_bf16)(actual, src + 1, row_bytes,
+                                                                            n_rows, n_columns);
+            CHECK_BYTES(actual, expected, sizeof(expected));
+        }
+    }
+}
+
 /* Selection ---------------------------------------------------------------------------------------------- */
 
 TEST(rows_and_choices_have_the_same_order)
