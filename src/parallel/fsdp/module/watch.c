@@ -11,9 +11,11 @@
 #include "base/try.h"
 #include "module/module.h"
 #include "op/operand.h"
+#include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/reduce/grads.h"
+#include "parallel/fsdp/engine/reduce/landing.h"
 #include "parallel/fsdp/engine/state/memory.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/state/pool.h"
@@ -459,6 +461,25 @@ static shoal_status landing(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
+static shoal_status land_grad(struct fsdp_unit *unit, size_t index)
+{
+    struct fsdp_tensors *tensors = &((struct fsdp_wrapper *)unit->owner)->tensors[index];
+    shoal_tensor *grad = leaf_gradient(tensors->full);
+    shoal_tensor *copy = NULL;
+    void *data;
+    TRY(tensor_wait_readable(grad));
+    if (!grad->is_contiguous) {
+        TRY(copy_grad(grad, &copy));
+        grad = copy;
+    }
+    shoal_status status = tensor_address(grad, &data);
+    if (status == SHOAL_OK) {
+        status = fsdp_land_whole(unit, &unit->params[index], grad->dtype, data);
+    }
+    shoal_tensor_unref(copy);
+    return status == SHOAL_OK ? shoal_set_grad(tensors->full, NULL) : status;
+}
+
 static void free_memory(void *context, void *data)
 {
     (void)context;
@@ -501,7 +522,7 @@ static shoal_status show_grad(struct fsdp_tensors *tensors)
     return is_ours(tensors, grad) ? SHOAL_OK : add_to_other(grad, tensors->shard_grad);
 }
 
-static shoal_status land_param(struct fsdp_tensors *tensors, struct fsdp_param *param)
+static shoal_status land_param(struct fsdp_unit *unit, struct fsdp_tensors *tensors, struct fsdp_param *param)
 {
     struct leaf *leaf = leaf_of(tensors->sharded);
     if (param->is_dropped) {
@@ -517,7 +538,11 @@ static shoal_status land_param(struct fsdp_tensors *tensors, struct fsdp_param *
     tensor_forget_fences(tensors->shard_grad); /* they have ended; one that failed was overwritten */
     storage_bump_version(tensors->shard_grad->storage);
     TRY(show_grad(tensors));
-    return hook_list_run_leaf(&leaf->accumulated_hooks, tensors->sharded);
+    TRY(hook_list_run_leaf(&leaf->accumulated_hooks, tensors->sharded));
+    if (!leaf_gradient(tensors->sharded)) { /* a hook had use for it, and dropped it: so does its memory */
+        give_away(unit, tensors, param);
+    }
+    return SHOAL_OK;
 }
 
 static shoal_status landed(struct fsdp_unit *unit)
@@ -525,7 +550,33 @@ static shoal_status landed(struct fsdp_unit *unit)
     struct fsdp_wrapper *wrapper = unit->owner;
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         if (unit->params[i].is_reduced) {
-            TRY(land_param(&wrapper->tensors[i], &unit->params[i]));
+            TRY(land_param(unit, &wrapper->tensors[i], &unit->params[i]));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status prepare_alone(struct fsdp_unit *unit)
+{
+    bool has_any;
+    TRY(fsdp_wrapper_give_partial(unit->owner));
+    TRY(choose_reduced(unit, unit->owner, &has_any));
+    return landing(unit);
+}
+
+/* One parameter after the other, so that a hook finds the gradient in a cache. */
+static shoal_status land_alone(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    TRY(fsdp_tell_reduction(unit, prepare_alone(unit)));
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        if (!unit->params[i].is_reduced) {
+            continue;
+        }
+        TRY(fsdp_tell_reduction(unit, land_grad(unit, i)));
+        shoal_status status = land_param(unit, &wrapper->tensors[i], &unit->params[i]);
+        if (status != SHOAL_OK) {
+            return fsdp_mark_failure(unit, status);
         }
     }
     return SHOAL_OK;
@@ -606,5 +657,6 @@ const struct fsdp_watch fsdp_module_watch = {.gathering = before_gather,
                                              .has_cast = has_cast,
                                              .lend = lend,
                                              .collect = collect,
+                                             .land_alone = land_alone,
                                              .landing = landing,
                                              .landed = landed};

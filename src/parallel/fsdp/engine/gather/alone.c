@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Gathers where there is one shard: it is the whole parameter. Memory is needed only if parameters are cast. */
+#include "base/trace.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/engine/gather/encoded.h"
@@ -25,6 +26,7 @@ static shoal_status finish(struct fsdp_unit *unit)
         return SHOAL_OK;
     }
     TRY(fsdp_full_allocate(unit));
+    uint64_t begin_ticks = trace_begin();
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
         if (!param->extension) {
@@ -32,6 +34,7 @@ static shoal_status finish(struct fsdp_unit *unit)
                         param->count);
         }
     }
+    trace_end(begin_ticks, TRACE_OP, "fsdp.cast_parameters");
     shoal_status status = fsdp_encoded_alone(unit);
     if (status != SHOAL_OK) {
         fsdp_full_free(unit);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/engine/agree/compare.h"
@@ -287,7 +288,9 @@ static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dty
 void fsdp_unit_put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad)
 {
     /* A sum with the zeros of a place that has no gradient yet would lose the sign of -0. */
+    uint64_t begin_ticks = trace_begin();
     put_grad(unit, param, dtype, grad, unit->grads.has_accumulated && param->has_whole);
+    trace_end(begin_ticks, TRACE_OP, "fsdp.put_gradient");
     param->has_whole = true;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/engine/agree/compare.h"
@@ -19,6 +20,28 @@
 #include "parallel/fsdp/engine/state/unit.h"
 #include "tensor/dtype.h"
 
+static shoal_status add_to_shard(const struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
+                                 const void *gradient)
+{
+    if (!param->shard_grad) {
+        size_t bytes = param->shard_count * dtype_bytes(param->dtype);
+        param->shard_grad = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
+        if (!param->shard_grad) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_GRADIENTS, bytes);
+    }
+    uint64_t begin_ticks = trace_begin();
+    if (param->has_grad) {
+        fsdp_add_cast(param->dtype, param->shard_grad, dtype, gradient, param->shard_count);
+    } else {
+        kernel_cast(param->dtype, param->shard_grad, dtype, gradient, param->shard_count);
+    }
+    trace_end(begin_ticks, TRACE_OP, "fsdp.land_gradient");
+    param->has_grad = true;
+    return SHOAL_OK;
+}
+
 static shoal_status land_param(const struct fsdp_reduction *reduction, struct fsdp_param *param)
 {
     const struct fsdp_unit *unit = reduction->unit;
@@ -31,21 +54,13 @@ static shoal_status land_param(const struct fsdp_reduction *reduction, struct fs
         param->has_grad = true;
         return SHOAL_OK;
     }
-    if (!param->shard_grad) {
-        size_t bytes = param->shard_count * dtype_bytes(param->dtype);
-        param->shard_grad = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
-        if (!param->shard_grad) {
-            return SHOAL_ERR_NO_MEMORY;
-        }
-        fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_GRADIENTS, bytes);
-    }
-    if (param->has_grad) {
-        fsdp_add_cast(param->dtype, param->shard_grad, unit->grads.dtype, from, param->shard_count);
-    } else {
-        kernel_cast(param->dtype, param->shard_grad, unit->grads.dtype, from, param->shard_count);
-    }
-    param->has_grad = true;
-    return SHOAL_OK;
+    return add_to_shard(unit, param, unit->grads.dtype, from);
+}
+
+shoal_status fsdp_land_whole(const struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
+                             const void *gradient)
+{
+    return add_to_shard(unit, param, dtype, gradient);
 }
 
 shoal_status fsdp_land_params(struct fsdp_reduction *reduction)

@@ -340,11 +340,50 @@ shoal_status fsdp_unit_land(struct fsdp_unit *unit)
                : SHOAL_OK;
 }
 
+static bool has_dtype(const struct fsdp_unit *unit, shoal_dtype dtype)
+{
+    bool has_all = true;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        has_all = has_all && unit->params[i].dtype == dtype;
+    }
+    return has_all;
+}
+
+/*
+ * Whether gradients of the unit can become those of the shards at once, with the same bits: there is one shard, nothing
+ * is sent, divided or shown to a hook, and the reduction would convert to the dtype that shards have anyway. Units that
+ * keep a buffer, or have one from an earlier pass, use it.
+ */
+static bool is_alone(const struct fsdp_unit *unit)
+{
+    const struct fsdp_mesh *mesh = unit->mesh;
+    const struct fsdp_unit_config *config = &unit->config;
+    if (!unit->watch || mesh->n_shards > 1 || mesh->replicate || unit->hooks.all_reduce || !config->sync ||
+        config->reduce_unused || config->sharded == SHOAL_SHARDED_STATE || unit->grads.buffer ||
+        unit->grads.has_partial || !has_dtype(unit, unit->grads.dtype)) {
+        return false;
+    }
+    const struct fsdp_factors factors =
+        fsdp_factors_choose(1, 1, unit->grads.dtype, config->divide_factor, config->force_sum);
+    return factors.before == 1.0 && factors.after == 1.0;
+}
+
+/* The reductions before it have landed first: hooks see the gradients of units in their order. */
+static shoal_status end_alone(struct fsdp_unit *unit)
+{
+    TRY(settle_reductions(unit));
+    TRY(end_scatters(unit->context, 0));
+    return unit->watch->land_alone(unit);
+}
+
 shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
     bool is_new = unit->grads.has_begun;
     unit->grads.has_begun = false;
+    if (is_alone(unit)) {
+        return end_alone(unit);
+    }
     shoal_status status = collect_grads(unit, is_new);
     if (status == SHOAL_OK && !unit->grads.buffer && unit->watch && unit->config.sync) {
         status = fsdp_land_nothing(unit);

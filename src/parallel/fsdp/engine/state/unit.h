@@ -62,6 +62,9 @@ struct fsdp_watch {
     shoal_status (*lend)(struct fsdp_unit *unit);
     /* The backward pass is over: puts gradients into the buffer (fsdp_unit_put_grad), if there are any to reduce. */
     shoal_status (*collect)(struct fsdp_unit *unit);
+    /* The same where nothing has to be sent: adds gradients to those of the shards at once (fsdp_land_whole), without a
+       buffer. Landing and landed are part of it. It tells other ranks of failures. */
+    shoal_status (*land_alone)(struct fsdp_unit *unit);
     /* Whether the world is closed. Also called before the unit has a context. */
     bool (*is_closed)(const struct fsdp_unit *unit);
     /* SHOAL_ERR_STATE, with the call in front, if a backward pass is running or has failed. */
