@@ -312,9 +312,9 @@ shoal_group_scatter_v_start(shoal_group *group, const void *send, void *recv, co
  *
  * Collective: it waits for all members and keeps its place in the order of the group's calls. SHOAL_ERR_INVALID, on all
  * members: values differ, and the text names the setting, the values and the ranks that have them (integers and real
- * numbers as such, of bytes 16 in hexadecimal); or ranks compare settings of different names, sizes or types; or an
- * argument of one rank is wrong, which it says. (If that is the group, the other ranks do not learn of it.) The group
- * can be used afterwards.
+ * numbers as such, bytes that are printable as text, of other bytes 16 in hexadecimal); or ranks compare settings of
+ * different names, sizes or types; or an argument of one rank is wrong, which it says. (If that is the group, the other
+ * ranks do not learn of it.) The group can be used afterwards.
  */
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_check_equal(shoal_group *group,
                                                                                  const char *name,

@@ -178,6 +178,17 @@ typedef struct shoal_op_definition {
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_register(const shoal_op_definition *definition,
                                                           const shoal_op **op_out);
 
+/*
+ * States what results of the program's kernels depend on beside their arguments: the BLAS that was found, its version,
+ * the instructions that it uses. Ranks compare these texts when FSDP or DDP compare their parameters, and when a
+ * compiled step is bound: results of ranks that differ would not have the bits of one process, and nobody would notice.
+ * A difference is SHOAL_ERR_MISMATCH on all ranks, with both texts. A rank that has stated nothing is not compared.
+ *
+ * `library` (1 to 31 bytes) is whose kernels they are; `basis` (at most 1023 bytes) replaces what was stated for it, ""
+ * withdraws it. Both are copied. At most 8 libraries. The statement is the process's: ranks that are threads share it.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_set_basis(const char *library, const char *basis);
+
 /* Inside meta, kernel and gradient functions ----------------------------------------------------------- */
 
 /* Declares an output: a new, contiguous tensor on the device of the first tensor argument (for factories, the CPU). */

@@ -7,6 +7,7 @@
  *   same.c         The first rank broadcasts its bytes, and each rank compares them with its own. An all_reduce finds
  *                  the first rank that differs.
  *   records.c      An all_gather gives all ranks the records of all, so that each finds any difference by itself.
+ *   known.c        The same for texts, which a rank may not have.
  *   check_equal.c  The same for settings of a program: shoal_group_check_equal.
  *   send.c         Bytes of one rank for all, or of all ranks, for which each rank needs memory.
  *
@@ -105,6 +106,15 @@ shoal_status agree_on_string(shoal_group *group, const char *name, const char *v
 /* Collective. The same for bytes. The error names `what`, and the first rank whose bytes differ from the first
    rank's. */
 shoal_status agree_on(shoal_group *group, const char *what, const void *data, size_t bytes);
+
+/* So much of a text is sent, with the 0 at the end. */
+#define AGREE_KNOWN_BYTES 2048
+
+/*
+ * Collective. A text that ranks may not have: "" is not compared. If two ranks have different ones, SHOAL_ERR_MISMATCH
+ * on all ranks, with `what`, the first rank that has one, the first that has another one, and both texts.
+ */
+shoal_status agree_on_known(const struct agreement *agreement, const char *what, const char *text);
 
 #define AGREE_SAME SIZE_MAX
 

@@ -26,6 +26,7 @@ enum {
     NAME_MAX_BYTES = 64,
     VALUE_MAX_BYTES = 1024,
     SHOWN_BYTES = 16, /* of a value in an error text */
+    SHOWN_TEXT = 120, /* characters of a value that is a text */
     TEXT_BYTES = 160, /* of one value, and the ranks that have it */
     FEW_RECORDS = 16, /* are kept on the stack */
     MAX_VALUES = 8    /* different ones that an error text names */
@@ -102,8 +103,25 @@ static void write_real(struct text *text, const unsigned char *bytes)
     }
 }
 
+/* Whether the bytes are printable characters, and zeros behind them. */
+static bool is_text(const struct record *record)
+{
+    size_t length = strnlen((const char *)record->value, record->bytes);
+    bool is_printable = record->kind == KIND_BYTES && length > 0;
+    for (size_t i = 0; i < record->bytes; i++) {
+        is_printable = is_printable && (i < length ? record->value[i] >= 0x20 && record->value[i] < 0x7f
+                                                   : record->value[i] == 0);
+    }
+    return is_printable;
+}
+
 static void write_bytes(struct text *text, const struct record *record, size_t first)
 {
+    if (is_text(record)) {
+        text_add(text, "\"%.*s\"", (int)(record->bytes < SHOWN_TEXT ? record->bytes : SHOWN_TEXT),
+                 (const char *)record->value);
+        return;
+    }
     size_t end = first + SHOWN_BYTES < record->bytes ? first + SHOWN_BYTES : record->bytes;
     text_add(text, "0x");
     for (size_t i = first; i < end; i++) {
@@ -248,7 +266,7 @@ static shoal_status fail_different(const struct shoal_group *group, const struct
     if (aspect == &of_subject) {
         text_add(&text, "check_equal: ranks compare different settings: ");
     } else {
-        first = find_difference(records, group->peers.n_ranks);
+        first = is_text(&records[0]) ? 0 : find_difference(records, group->peers.n_ranks);
         text_add(&text, "%s is not the same on all ranks", records[0].name);
         if (first > 0) {
             text_add(&text, ", from byte %zu on", first);

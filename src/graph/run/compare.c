@@ -20,6 +20,7 @@
 #include "graph/analysis/machine.h"
 #include "graph/ir/captured.h"
 #include "graph/text/excerpt.h"
+#include "op/basis.h"
 #include "op/op.h"
 #include "shoal/group.h"
 
@@ -269,6 +270,15 @@ static shoal_status compare_lines(const struct compared_group *compared, const s
     return other.rank < 0 ? SHOAL_OK : fail_different(compared, lines, place.column, &other);
 }
 
+static shoal_status compare_basis(const struct compared_group *compared)
+{
+    char basis[OP_BASIS_BYTES];
+    const struct agreement agreement = agreement_of(compared);
+    op_basis_write(basis);
+    shoal_status status = agree_on_known(&agreement, OP_BASIS_WORDS, basis);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "group @%.64s", compared->name);
+}
+
 shoal_status compare_plans(const struct compared_group *compared, const struct shoal_plan *plan,
                            uint32_t group_index, const shoal_compile_options *options, shoal_status mine)
 {
@@ -280,6 +290,9 @@ shoal_status compare_plans(const struct compared_group *compared, const struct s
     shoal_status status = compare_outcomes(compared, lines.status);
     if (status == SHOAL_OK) {
         status = compare_lines(compared, &lines);
+    }
+    if (status == SHOAL_OK) {
+        status = compare_basis(compared);
     }
     mem_free(lines.text);
     return status;

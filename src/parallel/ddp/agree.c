@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "comm/agree/agree.h"
 #include "comm/lane/handles.h"
+#include "op/basis.h"
 #include "parallel/ddp/block.h"
 
 /* Of the names of parameters in an error, with the 0 at the end. */
@@ -180,6 +181,14 @@ static shoal_status compare_hashes(shoal_group *lane, const struct ddp_tensors *
     return status;
 }
 
+static shoal_status compare_basis(shoal_group *lane)
+{
+    char basis[OP_BASIS_BYTES];
+    const struct agreement agreement = agreement_on(lane);
+    op_basis_write(basis);
+    return agree_on_known(&agreement, OP_BASIS_WORDS, basis);
+}
+
 /* Called when all cards are there. */
 static shoal_status compare(struct ddp_collector *collector, shoal_group *lane, const int64_t *card,
                             const struct agree_records *cards)
@@ -195,7 +204,8 @@ static shoal_status compare(struct ddp_collector *collector, shoal_group *lane, 
     }
     TRY(compare_cards(cards, card));
     TRY(compare_hashes(lane, &collector->list));
-    return compare_places(cards, card);
+    TRY(compare_places(cards, card));
+    return compare_basis(lane);
 }
 
 /* A rank on which collecting failed takes part, too, so that the others are told. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* shoal_group_check_equal: what is equal, what all ranks are told where it is not, and that the group goes on. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -112,6 +113,13 @@ TEST_RANKS(values_that_differ, 3)
     CHECK_STATUS(shoal_group_check_equal(session.group, "shape", bytes, sizeof bytes), SHOAL_ERR_INVALID);
     CHECK_STRING(shoal_error_text(), "shape is not the same on all ranks, from byte 37 on: 0x000000 on rank "
                                      "0, 0x010000 on rank 1, 0x000200 on rank 2");
+    /* A text is shown as such. */
+    char text[40] = "";
+    (void)snprintf(text, sizeof text, "blas 0.3.21 %s", rank == 2 ? "avx512" : "avx2");
+    CHECK_STATUS(shoal_group_check_equal(session.group, "kernels", text, sizeof text), SHOAL_ERR_INVALID);
+    CHECK_STRING(shoal_error_text(),
+                 "kernels is not the same on all ranks: \"blas 0.3.21 avx2\" on ranks 0 and "
+                 "1, \"blas 0.3.21 avx512\" on rank 2");
     close_session(self, &session);
 }
 

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "comm/agree/agree.h"
+#include "op/basis.h"
 #include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/extension.h"
@@ -525,6 +526,14 @@ static shoal_status fail_said(shoal_group *group, const struct agree_records *sa
                      (int)there[SAID_AT_ONCE]);
 }
 
+static shoal_status compare_basis(shoal_group *group)
+{
+    char basis[OP_BASIS_BYTES];
+    const struct agreement agreement = agreement_on(group);
+    op_basis_write(basis);
+    return agree_on_known(&agreement, OP_BASIS_WORDS, basis);
+}
+
 static shoal_status agree_over(const struct fsdp_context *context, shoal_group *group, shoal_status failed)
 {
     const uint64_t mine[N_SAID] = {failed != SHOAL_OK, context->n_units,
@@ -552,7 +561,8 @@ static shoal_status agree_over(const struct fsdp_context *context, shoal_group *
         return error_set(failed, "%s", text);
     }
     TRY(status);
-    return compare_units(context, group);
+    TRY(compare_units(context, group));
+    return compare_basis(group);
 }
 
 /* Over the common lane or, with one domain, over the shards of each replica and then over replicas. */
