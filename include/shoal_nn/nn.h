@@ -12,7 +12,16 @@
  * captures. f64 is computed in f64; f32, bf16 and f16 are computed in f32 and rounded once to the dtype of the result.
  * That holds for gradients, too: each is one operation that rounds once.
  *
+ * Matrix products are computed by one of several things, the rows of a table: `plain` (loops of this library),
+ * `openblas` (a BLAS) and `onednn`, of which the last two are loaded at run time, if they are there. A fixed table
+ * chooses by dtype, size and processor: oneDNN for f32 and bf16 on processors with AVX-512 (bf16: AVX512_BF16 or AMX),
+ * else the BLAS, else the loops. bf16 that is not multiplied as it is, and f16, are widened to f32.
+ *
  * The environment is read once, at first use:
+ *     SHOAL_PRODUCTS    the name of a row, for all products that it can compute; others are widened, or computed by the
+ *                       next row of the table (f64). If it cannot be loaded, every matrix product fails.
+ *     SHOAL_NN_ONEDNN   the library to load instead of libdnnl.so.2, as a path or a name; it must be oneDNN 2.6. "none"
+ *                       means that there is none.
  *     SHOAL_NN_BLAS     the library to load, as a path or a name, instead of the usual ones (libopenblas.so.0,
  *                       libblas.so.3, ...). It must have cblas_sgemm and cblas_dgemm with 32-bit integers. "none" means
  *                       the plain loops of this library. If it cannot be loaded, every matrix product fails.
@@ -22,14 +31,18 @@
  *     OPENBLAS_CORETYPE if it is not set, it is set while OpenBLAS is loaded, on processors that OpenBLAS would not
  *                       recognize.
  *
- * Bits: matrix products have the same bits on every rank that has the same machine, BLAS, core name and number of
- * threads; a BLAS may add in another order for another shape or number of threads. All other operations have the same
- * bits with any number of threads, and in f32, bf16 and f16 with any vector instructions, because this library has its
- * own exp, log, tanh and erf. In f64 the functions of libm are used. Sines, cosines and powers of rotary embeddings,
- * the last logarithm of a row of log_softmax and cross_entropy, and the powers of AdamW also come from libm, in f64,
- * and are then rounded: another libm may change the last bit. The caller's floating-point mode (shoal/fp_mode.h)
- * changes nothing; only threads of a BLAS keep the mode in which they were started, mostly the mode of the first thread
- * that called this library.
+ * Bits: a matrix product has bits that are a function of the row, the version of its library, the instruction set
+ * that it uses, shapes and strides, and not of the number of threads. (Whether that holds for a BLAS other than
+ * OpenBLAS is not known.) Ranks compare rows, versions and instruction sets with everything else that they must have in
+ * common. A library may add in another order for another number of rows, so another number of ranks gives other bits; n
+ * ranks have the bits of one process that computes the same n parts. docs/architecture.md has the whole promise.
+ *
+ * All other operations have the same bits with any number of threads, and in f32, bf16 and f16 with any vector
+ * instructions, because this library has its own exp, log, tanh and erf. In f64 the functions of libm are used. Sines,
+ * cosines and powers of rotary embeddings, the last logarithm of a row of log_softmax and cross_entropy, and the powers
+ * of AdamW also come from libm, in f64, and are then rounded: another libm may change the last bit. The caller's
+ * floating-point mode (shoal/fp_mode.h) changes nothing; only threads of a BLAS keep the mode in which they were
+ * started, mostly the mode of the first thread that called this library.
  *
  * Ownership: results belong to the innermost scope. Strings belong to the library.
  * Threads: any, each in its own scope. Threads share one BLAS: products that run at the same time use the same number
@@ -53,8 +66,9 @@
 
 SHOAL_BEGIN_DECLS
 
-/* Registers the operations and loads the BLAS. Other calls do that themselves, except shoal_op_find; call it to learn
-   at once whether the BLAS can be loaded. */
+/* Registers the operations and loads what computes products. Other calls do that themselves, except shoal_op_find; call
+   it to learn at once whether that can be loaded, and, if a module around such operations is your own, before the first
+   call of its wrapper: ranks then compare what they compute products with. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_init(void);
 
 /* The BLAS --------------------------------------------------------------------------------------------- */
@@ -69,6 +83,37 @@ typedef struct shoal_nn_blas {
 
 /* Describes the BLAS, which it loads if that was not done. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out);
+
+/* Which rows compute matrix products. */
+typedef struct shoal_nn_products {
+    size_t struct_size; /* sizeof(shoal_nn_products), set by the caller */
+    const char *f32;    /* row, version, instruction set: "openblas 0.3.21 neoversev1" */
+    const char *bf16;   /* "openblas 0.3.21 neoversev1, widened to f32" if no row multiplies it as it is */
+    const char *f64;
+    const char *all;  /* all of them in one text, which ranks compare */
+    const char *hint; /* what would make bf16 faster on this processor; "" if nothing is known */
+} shoal_nn_products;
+#define SHOAL_NN_PRODUCTS_INIT SHOAL_SIZED(shoal_nn_products)
+
+/* Describes what computes large products, and loads it if that was not done. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_products_info(shoal_nn_products *info_out);
+
+/* A row of the table, used or not. */
+typedef struct shoal_nn_product_row {
+    size_t struct_size; /* sizeof(shoal_nn_product_row), set by the caller */
+    const char *name;   /* as SHOAL_PRODUCTS names it */
+    const char *doc;    /* what it is */
+    const char *
+        details; /* version and instruction set; NULL if it cannot be used. Valid until the thread's next call */
+    const char *library; /* the file that was loaded; NULL if there is none */
+    const char *reason;  /* why it cannot be used; NULL if it can. Valid until the thread's next call */
+} shoal_nn_product_row;
+#define SHOAL_NN_PRODUCT_ROW_INIT SHOAL_SIZED(shoal_nn_product_row)
+
+/* Describes row number `index`, counted from 0, and loads its library if that was not done. SHOAL_ERR_INVALID: there is
+   no such row. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_product_row_get(size_t index,
+                                                                 shoal_nn_product_row *info_out);
 
 /* Sets the number of threads of every operation, from now on and in the whole process. 0 means what the environment
    says. */

@@ -7,6 +7,8 @@
  * library is loaded and is taken out of the environment again afterwards.
  */
 #include "math/blas.h"
+#include "math/operand.h"
+#include "math/products.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -51,6 +53,7 @@ static struct {
     int (*get_threads)(void);
     char library[TEXT_BYTES];
     char core[64];
+    char version[64]; /* the file's name if the library does not say */
     shoal_status status;
     char error[TEXT_BYTES];
 } blas;
@@ -220,6 +223,22 @@ static void find_function(void *library, const char *name, void *function_out)
     memcpy(function_out, &symbol, sizeof(symbol));
 }
 
+/* OpenBLAS describes itself: "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...". */
+static void find_version(void *library)
+{
+    static const char begin[] = "OpenBLAS ";
+    char *(*get_config)(void);
+    find_function(library, "openblas_get_config", &get_config);
+    const char *config = get_config ? get_config() : NULL;
+    const char *slash = strrchr(blas.library, '/');
+    if (config && strncmp(config, begin, strlen(begin)) == 0) {
+        config += strlen(begin);
+        (void)snprintf(blas.version, sizeof(blas.version), "%.*s", (int)strcspn(config, " "), config);
+    } else {
+        (void)snprintf(blas.version, sizeof(blas.version), "%.60s", slash ? slash + 1 : blas.library);
+    }
+}
+
 /* True when the library is there and is a CBLAS; otherwise the reason is in `reason`. */
 static bool load_library(const char *name, char *reason, size_t reason_bytes)
 {
@@ -250,6 +269,7 @@ static bool load_library(const char *name, char *reason, size_t reason_bytes)
     void *symbol = dlsym(library, "cblas_sgemm");
     copy_text(blas.library, sizeof(blas.library),
               dladdr(symbol, &place) != 0 && place.dli_fname ? place.dli_fname : name);
+    find_version(library);
     return true;
 }
 
@@ -327,87 +347,83 @@ shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out)
 
 /* Products --------------------------------------------------------------------------------------------- */
 
-struct operand {
-    int form;       /* AS_IT_IS or TRANSPOSED */
-    int64_t stride; /* between rows, of the matrix or of its transpose */
-};
-
-/* Strides of a dimension of one element, or of none, say nothing. */
-static bool describe(const struct nn_matrix *matrix, struct operand *operand_out)
-{
-    int64_t width = matrix->cols > 0 ? matrix->cols : 1;
-    int64_t height = matrix->rows > 0 ? matrix->rows : 1;
-    int64_t row_stride = height == 1 ? width : matrix->row_stride;
-    int64_t col_stride = width == 1 ? height : matrix->col_stride;
-    if ((matrix->col_stride == 1 || width == 1) && row_stride >= width) {
-        *operand_out = (struct operand){.form = AS_IT_IS, .stride = row_stride};
-        return true;
-    }
-    if ((matrix->row_stride == 1 || height == 1) && col_stride >= height) {
-        *operand_out = (struct operand){.form = TRANSPOSED, .stride = col_stride};
-        return true;
-    }
-    return false;
-}
-
-bool nn_blas_takes(const struct nn_matrix *matrix)
-{
-    struct operand operand;
-    return describe(matrix, &operand);
-}
-
 static bool fits(int64_t number)
 {
     return number <= INT_MAX;
 }
 
 /* How a BLAS is to take a product; false when it cannot: then the plain loops do it. */
-static bool describe_product(const struct nn_matrix *a, const struct nn_matrix *b, struct operand *a_operand,
-                             struct operand *b_operand)
+static bool describe_product(const struct nn_product *product, struct nn_operand *a, struct nn_operand *b)
 {
-    bool is_empty = a->rows == 0 || b->cols == 0 || a->cols == 0;
-    return !is_empty && blas.sgemm && describe(a, a_operand) && describe(b, b_operand) && fits(a->rows) &&
-           fits(b->cols) && fits(a->cols) && fits(a_operand->stride) && fits(b_operand->stride);
+    const struct nn_matrix *left = &product->a;
+    const struct nn_matrix *right = &product->b;
+    bool is_empty = left->rows == 0 || right->cols == 0 || left->cols == 0;
+    return !is_empty && blas.sgemm && nn_operand_of(left, a) && nn_operand_of(right, b) && fits(left->rows) &&
+           fits(right->cols) && fits(left->cols) && fits(a->stride) && fits(b->stride);
 }
 
-static void multiply(shoal_dtype real, const struct nn_matrix *a, const struct operand *a_operand,
-                     const struct nn_matrix *b, const struct operand *b_operand, bool adds, void *c)
+static int form_of(const struct nn_operand *operand)
 {
-    int m = (int)a->rows;
-    int n = (int)b->cols;
-    int k = (int)a->cols;
-    if (real == SHOAL_F64) {
-        blas.dgemm(ROW_MAJOR, a_operand->form, b_operand->form, m, n, k, 1.0, a->data, (int)a_operand->stride,
-                   b->data, (int)b_operand->stride, adds ? 1.0 : 0.0, c, n);
+    return operand->is_transposed ? TRANSPOSED : AS_IT_IS;
+}
+
+static void call_gemm(const struct nn_product *product, const struct nn_operand *a,
+                      const struct nn_operand *b, bool adds)
+{
+    int m = (int)product->a.rows;
+    int n = (int)product->b.cols;
+    int k = (int)product->a.cols;
+    if (product->dtype == SHOAL_F64) {
+        blas.dgemm(ROW_MAJOR, form_of(a), form_of(b), m, n, k, 1.0, product->a.data, (int)a->stride,
+                   product->b.data, (int)b->stride, adds ? 1.0 : 0.0, product->c, n);
     } else {
-        blas.sgemm(ROW_MAJOR, a_operand->form, b_operand->form, m, n, k, 1.0f, a->data,
-                   (int)a_operand->stride, b->data, (int)b_operand->stride, adds ? 1.0f : 0.0f, c, n);
+        blas.sgemm(ROW_MAJOR, form_of(a), form_of(b), m, n, k, 1.0f, product->a.data, (int)a->stride,
+                   product->b.data, (int)b->stride, adds ? 1.0f : 0.0f, product->c, n);
     }
 }
 
-static void multiply_on(int n_threads, shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
-                        bool adds, void *c)
+static shoal_status multiply(const struct nn_product *product, bool is_alone)
 {
-    struct operand a_operand;
-    struct operand b_operand;
-    if (!describe_product(a, b, &a_operand, &b_operand)) {
-        nn_loops_of(real)->matmul(a, b, adds, c);
-        return;
+    struct nn_operand a;
+    struct nn_operand b;
+    if (!describe_product(product, &a, &b)) {
+        return product_plain.multiply(product, is_alone);
     }
-    begin_call(n_threads);
-    multiply(real, a, &a_operand, b, &b_operand, adds, c);
+    bool adds = nn_product_begin_rows(product);
+    begin_call(is_alone ? 1 : nn_blas_threads());
+    call_gemm(product, &a, &b, adds);
     end_call();
-}
-
-shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
-                             bool adds, void *c)
-{
-    NN_TRY(nn_blas_load());
-    multiply_on(nn_blas_threads(), real, a, b, adds, c);
     return SHOAL_OK;
 }
 
-void nn_blas_product_alone(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b, void *c)
+/* The row ------------------------------------------------------------------------------------------------- */
+
+static bool takes_reals(shoal_dtype dtype)
 {
-    multiply_on(1, real, a, b, /*adds=*/false, c);
+    return dtype == SHOAL_F32 || dtype == SHOAL_F64;
 }
+
+static shoal_status load_row(void)
+{
+    NN_TRY(nn_blas_load());
+    return blas.sgemm ? SHOAL_OK : shoal_fail(SHOAL_ERR_UNSUPPORTED, "no BLAS was found (SHOAL_NN_BLAS)");
+}
+
+static void describe_row(shoal_dtype dtype, char text[NN_PRODUCT_TEXT_BYTES])
+{
+    (void)dtype;
+    (void)snprintf(text, NN_PRODUCT_TEXT_BYTES, "%.60s%s%.60s", blas.version, blas.core[0] ? " " : "",
+                   blas.core);
+}
+
+static const char *get_library(void)
+{
+    return blas.library;
+}
+
+const struct nn_product_row product_openblas = {.name = "openblas",
+                                                .load = load_row,
+                                                .takes = takes_reals,
+                                                .multiply = multiply,
+                                                .describe = describe_row,
+                                                .library = get_library};

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "math/processor.h"
 #include "math/vector_variants.h"
 
 struct variant {
@@ -19,14 +20,9 @@ static bool is_always_usable(void)
 }
 
 #if defined(__x86_64__)
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-}
-
 static bool has_avx512(void)
 {
-    return __builtin_cpu_supports("avx512f") && has_avx2();
+    return __builtin_cpu_supports("avx512f") && nn_processor_has_avx2();
 }
 #endif
 
@@ -37,7 +33,7 @@ static const struct variant variants[] = {
     {is_always_usable, &nn_vectors_neon},
 #endif
 #if defined(__x86_64__)
-    {has_avx2, &nn_vectors_avx2},
+    {nn_processor_has_avx2, &nn_vectors_avx2},
     {has_avx512, &nn_vectors_avx512},
 #endif
 };

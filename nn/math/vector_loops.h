@@ -26,7 +26,8 @@ typedef float element;
 enum {
     SUM_LANES = 16,
     STEPS = SUM_LANES / LANES, /* vectors that hold the lanes of a sum */
-    EXP_BLOCK = 512
+    EXP_BLOCK = 512,
+    ADAMW_AHEAD = 128 /* elements: what is fetched in advance, which may lie behind the end */
 };
 
 /* The last elements of an array, which fill no vector. */
@@ -418,6 +419,11 @@ static void loop_adamw(size_t n, const struct nn_adamw_factors *factors, const f
                                      .eps = all((float)factors->eps)};
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
+        /* A core follows seven streams with fewer misses if it is told of the four that it reads. */
+        __builtin_prefetch(gradient + i + ADAMW_AHEAD);
+        __builtin_prefetch(parameter + i + ADAMW_AHEAD, 1);
+        __builtin_prefetch(first_moment + i + ADAMW_AHEAD, 1);
+        __builtin_prefetch(second_moment + i + ADAMW_AHEAD, 1);
         vector p = load(parameter + i);
         vector m = load(first_moment + i);
         vector v = load(second_moment + i);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/struct_size.h"
+#include "math/products.h"
 #include "modules/initialize.h"
 #include "shoal/autograd.h"
 #include "shoal/op.h"
@@ -32,6 +33,7 @@ shoal_status nn_module_make(const char *type, shoal_module_forward forward,
     if (!copy) {
         return shoal_fail(SHOAL_ERR_NO_MEMORY, "no memory for the settings of a module \"%s\"", type);
     }
+    (void)nn_products_load(); /* ranks compare what computes them before the first call of a wrapped module */
     *copy = *settings;
     definition.type = type;
     definition.forward = forward;

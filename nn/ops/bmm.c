@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Batched matrix products. Many or small matrices are computed in parallel, each on one thread; a few large ones are
- * computed one after the other, each on all threads of the BLAS. The choice depends on sizes only. A matrix whose
- * layout the BLAS accepts is used in place, whatever the strides of its leading dimensions. Any other matrix is copied
+ * computed one after the other, each on all threads. The choice depends on sizes only. A matrix whose
+ * layout products accept is used in place, whatever the strides of its leading dimensions. Any other matrix is copied
  * when its turn comes; each part of the work has scratch memory for one matrix.
  */
-#include "math/blas.h"
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "math/products.h"
 #include "ops/functions.h"
 #include "math/pool.h"
 #include "ops/rows.h"
@@ -28,15 +31,35 @@ static size_t real_bytes(shoal_dtype dtype)
     return shoal_dtype_bytes(nn_real(dtype));
 }
 
-static struct side describe(const shoal_tensor *tensor)
+/* One matrix, as it lies. */
+static struct nn_matrix describe_matrix(const shoal_tensor *tensor)
+{
+    const struct nn_layout layout = nn_layout_of(tensor);
+    const int row = layout.n_dims - 2;
+    return (struct nn_matrix){.rows = layout.shape[row],
+                              .cols = layout.shape[row + 1],
+                              .row_stride = layout.strides[row],
+                              .col_stride = layout.strides[row + 1]};
+}
+
+/* What the products are computed in: 16-bit floats as they are, if something takes them, and otherwise f32. */
+static shoal_dtype find_dtype(const shoal_tensor *a, const shoal_tensor *b)
+{
+    const shoal_dtype dtype = shoal_tensor_dtype(a);
+    const struct nn_matrix left = describe_matrix(a);
+    const struct nn_matrix right = describe_matrix(b);
+    bool is_direct = dtype != nn_real(dtype) && nn_product_takes_matrix(&left) &&
+                     nn_product_takes_matrix(&right) &&
+                     nn_products_take(dtype, left.rows, right.cols, left.cols);
+    return is_direct ? dtype : nn_real(dtype);
+}
+
+static struct side describe(const shoal_tensor *tensor, shoal_dtype dtype)
 {
     struct nn_layout layout = nn_layout_of(tensor);
     const int row = layout.n_dims - 2;
     struct side side = {.batch = {.dtype = shoal_tensor_dtype(tensor), .count = 1, .outer = {.n_dims = row}},
-                        .matrix = {.rows = layout.shape[row],
-                                   .cols = layout.shape[row + 1],
-                                   .row_stride = layout.strides[row],
-                                   .col_stride = layout.strides[row + 1]},
+                        .matrix = describe_matrix(tensor),
                         .layout = {.n_dims = 2,
                                    .shape = {layout.shape[row], layout.shape[row + 1]},
                                    .strides = {layout.strides[row], layout.strides[row + 1]}}};
@@ -45,7 +68,7 @@ static struct side describe(const shoal_tensor *tensor)
         side.batch.outer.strides[i] = layout.strides[i];
         side.batch.count *= layout.shape[i];
     }
-    side.is_in_place = side.batch.dtype == nn_real(side.batch.dtype) && nn_blas_takes(&side.matrix);
+    side.is_in_place = side.batch.dtype == dtype && nn_product_takes_matrix(&side.matrix);
     if (!side.is_in_place) {
         side.matrix.row_stride = side.matrix.cols;
         side.matrix.col_stride = 1;
@@ -68,6 +91,7 @@ enum {
 
 /* The products. */
 struct batch {
+    shoal_dtype dtype; /* of the products: that of the sides, or f32 */
     struct side a;
     struct side b;
     struct side c;
@@ -76,6 +100,8 @@ struct batch {
     size_t n_parts;
     size_t part_bytes; /* of copies of a, b and c */
     char *scratch;
+    _Atomic int status; /* of the first part that failed */
+    char error[256];    /* written by that part */
 };
 
 static size_t side_bytes(const struct side *side)
@@ -87,7 +113,9 @@ static size_t side_bytes(const struct side *side)
 
 static struct batch describe_batch(const shoal_tensor *a, const shoal_tensor *b, const shoal_tensor *c)
 {
-    struct batch batch = {.a = describe(a), .b = describe(b), .c = describe(c)};
+    const shoal_dtype dtype = find_dtype(a, b);
+    struct batch batch = {
+        .dtype = dtype, .a = describe(a, dtype), .b = describe(b, dtype), .c = describe(c, dtype)};
     const size_t count = (size_t)batch.c.batch.count;
     batch.n_elements = batch.c.matrix.rows * batch.c.matrix.cols;
     const double work = (double)batch.n_elements * (double)batch.a.matrix.cols;
@@ -110,14 +138,14 @@ static char *present(const struct side *side)
 }
 
 /* The present matrix to read; the next one is present afterwards. */
-static const struct nn_matrix *load_next(struct side *side)
+static struct nn_matrix load_next(struct side *side)
 {
     side->matrix.data = side->is_in_place ? present(side) : side->scratch;
     if (!side->is_in_place) {
         nn_gather(present(side), side->batch.dtype, &side->layout, side->scratch);
     }
     nn_row_next(&side->batch, &side->at);
-    return &side->matrix;
+    return side->matrix;
 }
 
 static shoal_status check_sides(const shoal_tensor *a, const shoal_tensor *b)
@@ -149,6 +177,7 @@ META(bmm)
     const shoal_tensor *b = arguments[1].as.tensor;
     int64_t shape[SHOAL_MAX_DIMS];
     NN_TRY(check_sides(a, b));
+    (void)nn_products_load(); /* as other products (matmul.c) */
     int n_dims = shoal_tensor_n_dims(a);
     for (int i = 0; i < n_dims; i++) {
         shape[i] = i == n_dims - 1 ? nn_last_size(b) : shoal_tensor_shape(a)[i];
@@ -183,14 +212,11 @@ static shoal_status multiply_range(const struct batch *batch, size_t part)
     struct side b = begin_side(&batch->b, first, &scratch);
     struct side c = begin_side(&batch->c, first, &scratch);
     for (size_t i = first; i < end; i++) {
-        const struct nn_matrix *left = load_next(&a);
-        const struct nn_matrix *right = load_next(&b);
-        void *to = c.is_in_place ? present(&c) : c.scratch;
-        if (batch->is_in_turn) {
-            NN_TRY(nn_blas_product(nn_real(dtype), left, right, /*adds=*/false, to));
-        } else {
-            nn_blas_product_alone(nn_real(dtype), left, right, to);
-        }
+        const struct nn_product product = {.dtype = batch->dtype,
+                                           .a = load_next(&a),
+                                           .b = load_next(&b),
+                                           .c = c.is_in_place ? present(&c) : c.scratch};
+        NN_TRY(batch->is_in_turn ? nn_product_run(&product) : nn_product_run_alone(&product));
         if (!c.is_in_place) {
             nn_write_row(present(&c), dtype, batch->n_elements, 1, c.scratch);
         }
@@ -201,7 +227,12 @@ static shoal_status multiply_range(const struct batch *batch, size_t part)
 
 static void multiply_part(void *context, size_t part)
 {
-    (void)multiply_range(context, part); /* which fails in no way after nn_blas_load */
+    struct batch *batch = context;
+    int none = SHOAL_OK;
+    shoal_status status = multiply_range(batch, part);
+    if (status != SHOAL_OK && atomic_compare_exchange_strong(&batch->status, &none, (int)status)) {
+        (void)snprintf(batch->error, sizeof(batch->error), "%s", shoal_error_text());
+    }
 }
 
 RUN(bmm)
@@ -210,7 +241,7 @@ RUN(bmm)
     struct batch batch = describe_batch(tensors[0], tensors[1], tensors[2]);
     struct side *const sides[] = {&batch.a, &batch.b, &batch.c};
     void *scratch = NULL;
-    NN_TRY(nn_blas_load());
+    NN_TRY(nn_products_load());
     for (int i = 0; i < 3; i++) {
         const void *data = i < 2 ? shoal_data(tensors[i]) : shoal_mutable_data(outputs[0]);
         sides[i]->batch.data = (char *)(uintptr_t)data;
@@ -221,7 +252,8 @@ RUN(bmm)
     }
     batch.scratch = scratch;
     nn_parallel(batch.n_parts, multiply_part, &batch);
-    return SHOAL_OK;
+    int status = atomic_load(&batch.status);
+    return status == SHOAL_OK ? SHOAL_OK : shoal_fail((shoal_status)status, "%s", batch.error);
 }
 
 static shoal_tensor *call_bmm(shoal_tensor *a, shoal_tensor *b)

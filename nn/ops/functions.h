@@ -8,6 +8,8 @@
 META(matmul);
 RUN(matmul);
 WORKSPACE(matmul);
+WORKSPACE(layer_norm);
+WORKSPACE(layer_norm_backward);
 GRADIENT(matmul);
 META(linear);
 RUN(linear);

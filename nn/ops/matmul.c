@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Matrix products. Leading dimensions of the left side are rows; a matrix that a BLAS cannot take is copied first. */
+/*
+ * Matrix products. Leading dimensions of the left side are rows. A matrix that products cannot take (math/products.h) is
+ * copied first; 16-bit floats are widened to f32, unless something multiplies them as they are.
+ */
 #include <stdlib.h>
 #include <string.h>
 
-#include "math/blas.h"
+#include "math/products.h"
 #include "ops/functions.h"
 #include "shoal/ops.h"
 #include "common/try.h"
@@ -40,20 +43,34 @@ static struct nn_matrix transpose(const struct nn_matrix *matrix)
                               .col_stride = matrix->row_stride};
 }
 
-static size_t real_bytes(const shoal_tensor *tensor)
-{
-    return nn_real(shoal_tensor_dtype(tensor)) == SHOAL_F64 ? sizeof(double) : sizeof(float);
-}
-
-/* The matrix as it lies in memory, without its data; false when a BLAS cannot take it so. */
+/* The matrix as it lies in memory, without its data; false when a product cannot take it so. */
 static bool describe_matrix(const shoal_tensor *tensor, struct nn_matrix *matrix_out)
 {
     struct nn_layout layout = nn_layout_of(tensor);
     *matrix_out = (struct nn_matrix){.rows = nn_count_rows(tensor),
                                      .cols = nn_last_size(tensor),
                                      .col_stride = layout.strides[layout.n_dims - 1]};
-    bool is_real = shoal_tensor_dtype(tensor) == nn_real(shoal_tensor_dtype(tensor));
-    return is_real && merge_rows(&layout, &matrix_out->row_stride) && nn_blas_takes(matrix_out);
+    return merge_rows(&layout, &matrix_out->row_stride) && nn_product_takes_matrix(matrix_out);
+}
+
+/* A bias as a product takes it: contiguous. */
+static bool is_bias_in_place(const shoal_tensor *bias, shoal_dtype dtype)
+{
+    return shoal_tensor_dtype(bias) == dtype &&
+           (nn_last_size(bias) <= 1 || shoal_tensor_strides(bias)[0] == 1);
+}
+
+/* What a product is computed in: 16-bit floats as they are, if something takes them, and otherwise f32 or f64. */
+static shoal_dtype find_product_dtype(const shoal_tensor *a, const shoal_tensor *b, const shoal_tensor *bias,
+                                      const shoal_tensor *output)
+{
+    const shoal_dtype dtype = shoal_tensor_dtype(output);
+    struct nn_matrix left;
+    struct nn_matrix right;
+    bool is_direct = dtype != nn_real(dtype) && describe_matrix(a, &left) && describe_matrix(b, &right) &&
+                     (!bias || is_bias_in_place(bias, dtype)) &&
+                     nn_products_take(dtype, left.rows, nn_last_size(output), left.cols);
+    return is_direct ? dtype : nn_real(dtype);
 }
 
 /* Copies into floats or doubles, in the order of the smaller stride, so that memory is read as it lies. */
@@ -62,7 +79,8 @@ static shoal_status copy_matrix(shoal_op_call_context *call, const shoal_tensor 
 {
     struct nn_layout layout = nn_layout_of(tensor);
     void *scratch;
-    NN_TRY(nn_scratch(call, (size_t)shoal_tensor_count(tensor), real_bytes(tensor), &scratch));
+    NN_TRY(nn_scratch(call, (size_t)shoal_tensor_count(tensor),
+                      shoal_dtype_bytes(nn_real(shoal_tensor_dtype(tensor))), &scratch));
     matrix->data = scratch;
     matrix->row_stride = matrix->cols;
     matrix->col_stride = 1;
@@ -77,14 +95,20 @@ static shoal_status copy_matrix(shoal_op_call_context *call, const shoal_tensor 
     return SHOAL_OK;
 }
 
-static shoal_status load_matrix(shoal_op_call_context *call, const shoal_tensor *tensor,
+static bool is_in_place(const shoal_tensor *tensor, shoal_dtype dtype, struct nn_matrix *matrix_out)
+{
+    bool is_taken = describe_matrix(tensor, matrix_out);
+    return is_taken && shoal_tensor_dtype(tensor) == dtype;
+}
+
+static shoal_status load_matrix(shoal_op_call_context *call, const shoal_tensor *tensor, shoal_dtype dtype,
                                 struct nn_matrix *matrix)
 {
     const void *data = shoal_data(tensor);
     if (!data) {
         return SHOAL_ERR_STATE; /* the text is there already */
     }
-    if (describe_matrix(tensor, matrix)) {
+    if (is_in_place(tensor, dtype, matrix)) {
         matrix->data = data;
         return SHOAL_OK;
     }
@@ -92,17 +116,18 @@ static shoal_status load_matrix(shoal_op_call_context *call, const shoal_tensor 
 }
 
 /* What that takes of the workspace. */
-static size_t matrix_bytes(const shoal_tensor *tensor)
+static size_t matrix_bytes(const shoal_tensor *tensor, shoal_dtype dtype)
 {
     struct nn_matrix matrix;
-    return describe_matrix(tensor, &matrix)
+    return is_in_place(tensor, dtype, &matrix)
                ? 0
-               : nn_scratch_bytes((size_t)shoal_tensor_count(tensor), real_bytes(tensor));
+               : nn_scratch_bytes((size_t)shoal_tensor_count(tensor),
+                                  shoal_dtype_bytes(nn_real(shoal_tensor_dtype(tensor))));
 }
 
 /*
- * A result of 16 bits is computed in panels of rows, and each panel is rounded when it is complete. So scratch memory
- * for one panel is enough, and the panel is still in a cache when it is rounded. A panel has at least PANEL_ROWS rows,
+ * A result of 16 bits that was widened is computed in panels of rows, and each panel is rounded when it is complete.
+ * So scratch memory for one panel is enough, and the panel is still in a cache when it is rounded. A panel has at least PANEL_ROWS rows,
  * because a BLAS rearranges b again for each panel, and otherwise about PANEL_ELEMENTS elements.
  */
 #define PANEL_ROWS 256
@@ -113,55 +138,35 @@ static int64_t panel_rows(const shoal_tensor *output)
     int64_t n_rows = nn_count_rows(output);
     int64_t size = nn_last_size(output) > 0 ? nn_last_size(output) : 1;
     int64_t n_wanted = PANEL_ELEMENTS / size > PANEL_ROWS ? PANEL_ELEMENTS / size : PANEL_ROWS;
-    return shoal_tensor_dtype(output) == nn_real(shoal_tensor_dtype(output)) || n_rows < n_wanted ? n_rows
-                                                                                                  : n_wanted;
+    return n_rows < n_wanted ? n_rows : n_wanted;
 }
 
 /* What a result takes of the workspace. */
-static size_t product_bytes(const shoal_tensor *output)
+static size_t product_bytes(const shoal_tensor *output, shoal_dtype dtype)
 {
-    bool is_real = shoal_tensor_dtype(output) == nn_real(shoal_tensor_dtype(output));
-    return is_real
+    return shoal_tensor_dtype(output) == dtype
                ? 0
                : nn_scratch_bytes((size_t)panel_rows(output) * (size_t)nn_last_size(output), sizeof(float));
 }
 
-/* c = a b, or a b plus a bias in every row */
-static shoal_status multiply_panel(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
-                                   const void *bias, char *c)
+/* output, which is contiguous as results are, = the product, rounded to 16 bits */
+static shoal_status multiply_widened(shoal_op_call_context *call, const struct nn_product *product,
+                                     shoal_tensor *output)
 {
-    size_t row_bytes = (size_t)b->cols * (real == SHOAL_F64 ? sizeof(double) : sizeof(float));
-    for (int64_t i = 0; bias && row_bytes > 0 && i < a->rows; i++) {
-        memcpy(c + (size_t)i * row_bytes, bias, row_bytes);
-    }
-    return nn_blas_product(real, a, b, /*adds=*/bias != NULL, c);
-}
-
-/* output, which is contiguous as results are, = a b, or a b plus a bias in every row */
-static shoal_status multiply(shoal_op_call_context *call, const struct nn_matrix *a,
-                             const struct nn_matrix *b, const shoal_tensor *bias, shoal_tensor *output)
-{
-    shoal_dtype dtype = shoal_tensor_dtype(output);
-    shoal_dtype real = nn_real(dtype);
-    struct nn_values bias_values = {.data = NULL};
+    const shoal_dtype dtype = shoal_tensor_dtype(output);
+    const int64_t n_rows = panel_rows(output);
+    const int64_t n_cols = product->b.cols;
     void *scratch = NULL;
-    char *to = shoal_mutable_data(output);
-    NN_TRY(to ? SHOAL_OK : SHOAL_ERR_STATE); /* the text is there already */
-    if (bias) {
-        NN_TRY(nn_load(call, bias, &bias_values));
-    }
-    if (dtype == real) {
-        return multiply_panel(real, a, b, bias_values.data, to);
-    }
-    int64_t n_rows = panel_rows(output);
-    NN_TRY(nn_scratch(call, (size_t)(n_rows * b->cols), sizeof(float), &scratch));
-    for (int64_t first = 0; first < a->rows; first += n_rows) {
-        struct nn_matrix panel = *a;
-        panel.data = (const char *)a->data + first * a->row_stride * (int64_t)sizeof(float);
-        panel.rows = a->rows - first < n_rows ? a->rows - first : n_rows;
-        const struct nn_layout layout = {.n_dims = 1, .shape = {panel.rows * b->cols}, .strides = {1}};
-        NN_TRY(multiply_panel(real, &panel, b, bias_values.data, scratch));
-        nn_scatter(to + first * b->cols * (int64_t)shoal_dtype_bytes(dtype), dtype, &layout, scratch);
+    NN_TRY(nn_scratch(call, (size_t)(n_rows * n_cols), sizeof(float), &scratch));
+    for (int64_t first = 0; first < product->a.rows; first += n_rows) {
+        struct nn_product panel = *product;
+        panel.a.data = (const char *)product->a.data + first * product->a.row_stride * (int64_t)sizeof(float);
+        panel.a.rows = product->a.rows - first < n_rows ? product->a.rows - first : n_rows;
+        panel.c = scratch;
+        const struct nn_layout layout = {.n_dims = 1, .shape = {panel.a.rows * n_cols}, .strides = {1}};
+        NN_TRY(nn_product_run(&panel));
+        nn_scatter((char *)product->c + first * n_cols * (int64_t)shoal_dtype_bytes(dtype), dtype, &layout,
+                   scratch);
     }
     return SHOAL_OK;
 }
@@ -170,26 +175,40 @@ static shoal_status multiply_tensors(shoal_op_call_context *call, const shoal_te
                                      const shoal_tensor *b, bool transposes_b, const shoal_tensor *bias,
                                      shoal_tensor *output)
 {
-    struct nn_matrix left;
-    struct nn_matrix right;
-    NN_TRY(load_matrix(call, a, &left));
-    NN_TRY(load_matrix(call, b, &right));
-    if (transposes_b) {
-        right = transpose(&right);
+    struct nn_product product = {.dtype = find_product_dtype(a, b, bias, output)};
+    struct nn_values bias_values = {.data = NULL};
+    NN_TRY(load_matrix(call, a, product.dtype, &product.a));
+    NN_TRY(load_matrix(call, b, product.dtype, &product.b));
+    product.b = transposes_b ? transpose(&product.b) : product.b;
+    product.c = shoal_mutable_data(output);
+    NN_TRY(product.c ? SHOAL_OK : SHOAL_ERR_STATE); /* the text is there already */
+    if (bias && is_bias_in_place(bias, product.dtype)) {
+        product.bias = shoal_data(bias);
+        NN_TRY(product.bias ? SHOAL_OK : SHOAL_ERR_STATE);
+    } else if (bias) {
+        NN_TRY(nn_load(call, bias, &bias_values));
+        product.bias = bias_values.data;
     }
-    return multiply(call, &left, &right, bias, output);
+    return product.dtype == shoal_tensor_dtype(output) ? nn_product_run(&product)
+                                                       : multiply_widened(call, &product, output);
 }
 
 WORKSPACE(matmul)
 {
-    return matrix_bytes(arguments[0].as.tensor) + matrix_bytes(arguments[1].as.tensor) +
-           product_bytes(outputs[0]);
+    const shoal_tensor *a = arguments[0].as.tensor;
+    const shoal_tensor *b = arguments[1].as.tensor;
+    shoal_dtype dtype = find_product_dtype(a, b, NULL, outputs[0]);
+    return matrix_bytes(a, dtype) + matrix_bytes(b, dtype) + product_bytes(outputs[0], dtype);
 }
 
 WORKSPACE(linear)
 {
-    return matrix_bytes(arguments[0].as.tensor) + matrix_bytes(arguments[1].as.tensor) +
-           nn_values_bytes(nn_argument(&arguments[2])) + product_bytes(outputs[0]);
+    const shoal_tensor *a = arguments[0].as.tensor;
+    const shoal_tensor *b = arguments[1].as.tensor;
+    const shoal_tensor *bias = nn_argument(&arguments[2]);
+    shoal_dtype dtype = find_product_dtype(a, b, bias, outputs[0]);
+    size_t bias_bytes = bias && is_bias_in_place(bias, dtype) ? 0 : nn_values_bytes(bias);
+    return matrix_bytes(a, dtype) + matrix_bytes(b, dtype) + bias_bytes + product_bytes(outputs[0], dtype);
 }
 
 WORKSPACE(projection)
@@ -199,9 +218,11 @@ WORKSPACE(projection)
 
 /* Shapes ----------------------------------------------------------------------------------------------- */
 
-/* The left side's dimensions, the last one replaced. */
+/* The left side's dimensions, the last one replaced. What computes products is known from here on, because ranks compare
+   it before a captured step runs; whether it could be loaded matters when one is computed. */
 static shoal_status declare_product(shoal_op_call_context *call, const shoal_tensor *left, int64_t last_size)
 {
+    (void)nn_products_load();
     int64_t shape[SHOAL_MAX_DIMS];
     int n_dims = shoal_tensor_n_dims(left);
     for (int i = 0; i < n_dims; i++) {

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "math/blas.h"
+#include "math/products.h"
 #include "ops/functions.h"
 #include "shoal/fp_mode.h"
 #include "shoal_nn/nn.h"
@@ -39,8 +39,6 @@ WORKSPACE_OF_VALUES(mse, 2)
 WORKSPACE_OF_VALUES(mse_backward, 3)
 WORKSPACE_OF_VALUES(embedding_backward, 2)
 WORKSPACE_OF_VALUES(dropout, 2)
-WORKSPACE_OF_VALUES(layer_norm, 3)
-WORKSPACE_OF_VALUES(layer_norm_backward, 4)
 
 static const shoal_op_definition definitions[] = {
 #define NN_OP(op_name, op_signature, op_flags, op_meta, op_kernel, op_gradient, op_saves, op_context, \
@@ -95,7 +93,7 @@ shoal_status nn_register_ops(void)
 shoal_status shoal_nn_init(void)
 {
     NN_TRY(nn_register_ops());
-    return nn_blas_load();
+    return nn_products_load();
 }
 
 shoal_tensor *nn_call(enum nn_op op, const shoal_value *arguments, size_t n_arguments)

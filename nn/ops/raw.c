@@ -2,7 +2,7 @@
 /* The matrix product on plain memory, for programs without tensors. */
 #include <stdint.h>
 
-#include "math/blas.h"
+#include "math/products.h"
 #include "shoal/fp_mode.h"
 #include "shoal/op.h"
 #include "shoal_nn/nn.h"
@@ -40,10 +40,13 @@ shoal_status shoal_nn_sgemm(bool transposes_a, bool transposes_b, size_t m, size
     NN_TRY(check_operand(a, "a", m, k));
     NN_TRY(check_operand(b, "b", k, n));
     NN_TRY(check_operand(c, "c", m, n));
-    struct nn_matrix left = describe(a, m, k, transposes_a);
-    struct nn_matrix right = describe(b, k, n, transposes_b);
+    const struct nn_product product = {.dtype = SHOAL_F32,
+                                       .a = describe(a, m, k, transposes_a),
+                                       .b = describe(b, k, n, transposes_b),
+                                       .adds = adds,
+                                       .c = c};
     uint64_t mode = shoal_fp_mode_enter();
-    shoal_status status = nn_blas_product(SHOAL_F32, &left, &right, adds, c);
+    shoal_status status = nn_product_run(&product);
     shoal_fp_mode_leave(mode);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "shoal/op.h"
 #include "shoal/option.h"
 #include "shoal/version.h"
+#include "shoal_nn/nn.h"
 #include "device/device.h"
 #include "tensor/dtype.h"
 #include "transport/module.h"
@@ -67,6 +68,28 @@ static int print_transports(void)
     return exit_status;
 }
 
+static void print_products(void)
+{
+    shoal_nn_product_row row = SHOAL_NN_PRODUCT_ROW_INIT;
+    shoal_nn_products used = SHOAL_NN_PRODUCTS_INIT;
+    for (size_t i = 0; shoal_nn_product_row_get(i, &row) == SHOAL_OK; i++) {
+        printf("%-9s %-8s %s\n", i == 0 ? "products" : "", row.name, row.doc);
+        if (row.reason) {
+            printf("%-18s cannot be used: %s\n", "", row.reason);
+        } else if (row.library) {
+            printf("%-18s %s, %s\n", "", row.details, row.library);
+        }
+    }
+    if (shoal_nn_products_info(&used) != SHOAL_OK) {
+        printf("%-9s cannot be computed: %s\n", "", shoal_error_text());
+        return;
+    }
+    printf("%-9s f32 by %s\n%-9s bf16 by %s\n%-9s f64 by %s\n", "", used.f32, "", used.bf16, "", used.f64);
+    if (used.hint[0]) {
+        printf("%-9s %s\n", "", used.hint);
+    }
+}
+
 static int print_summary(void)
 {
     printf("version   %s\n", shoal_version());
@@ -84,6 +107,7 @@ static int print_summary(void)
         printf(" %s", shoal_dtype_name((shoal_dtype)dtype));
     }
     printf("\n");
+    print_products();
     int exit_status = print_transports();
     print_launcher();
     printf("options\n");

@@ -9,6 +9,7 @@
 #include "shoal/dtype.h"
 #include "shoal/option.h"
 #include "shoal/version.h"
+#include "shoal_nn/nn.h"
 #include "tensor/dtype.h"
 
 #include <stdio.h>
@@ -80,6 +81,34 @@ static void print_transport(void *context, const struct info_transport *transpor
     *is_first = false;
 }
 
+static void print_products(void)
+{
+    shoal_nn_product_row row = SHOAL_NN_PRODUCT_ROW_INIT;
+    shoal_nn_products used = SHOAL_NN_PRODUCTS_INIT;
+    printf(", \"products\": {\"rows\": [");
+    for (size_t i = 0; shoal_nn_product_row_get(i, &row) == SHOAL_OK; i++) {
+        printf("%s{", i > 0 ? ", " : "");
+        print_member(/*is_first=*/true, "name", row.name);
+        print_member(/*is_first=*/false, "doc", row.doc);
+        print_member(/*is_first=*/false, row.reason ? "error" : "details",
+                     row.reason ? row.reason : row.details);
+        if (row.library) {
+            print_member(/*is_first=*/false, "library", row.library);
+        }
+        printf("}");
+    }
+    printf("]");
+    if (shoal_nn_products_info(&used) == SHOAL_OK) {
+        print_member(/*is_first=*/false, "f32", used.f32);
+        print_member(/*is_first=*/false, "bf16", used.bf16);
+        print_member(/*is_first=*/false, "f64", used.f64);
+        print_member(/*is_first=*/false, "hint", used.hint);
+    } else {
+        print_member(/*is_first=*/false, "error", shoal_error_text());
+    }
+    printf("}");
+}
+
 static void print_options(void)
 {
     shoal_option_info option = SHOAL_OPTION_INFO_INIT;
@@ -107,6 +136,7 @@ int info_json(void)
     printf(", \"transports\": [");
     int exit_status = info_visit_transports(print_transport, &is_first);
     printf("]");
+    print_products();
     print_member(/*is_first=*/false, "launcher", launcher);
     printf(", \"options\": [");
     print_options();
