@@ -95,6 +95,34 @@ grep -E ': 1 rank, 2 steps$' "$scratch/table" >/dev/null || fail "not two steps:
 grep -E '^  mean +1\.000 +0\.750 +0\.250 ' "$scratch/table" >/dev/null || fail "other times: $(cat "$scratch/table")"
 grep -E '^u +0\.250 +0\.000 +0\.000 +0\.250 +1\.0$' "$scratch/table" >/dev/null || fail "another unit: $(cat "$scratch/table")"
 
+# Operations: the time of a span is its own, without that of spans inside; backward is what is inside of a backward pass.
+# Other threads, collectives of lanes, and what is in no step do not count.
+cat >"$scratch/ops.json" <<'TRACE'
+[{"ph":"X","cat":"op","name":"before","pid":0,"tid":1,"ts":0,"dur":500,"args":{}},
+{"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":1000,"args":{"step":0}},
+{"ph":"X","cat":"module","name":"h.0 (block)","pid":0,"tid":1,"ts":1000,"dur":2000,"args":{}},
+{"ph":"X","cat":"module","name":"h.0.mlp (mlp)","pid":0,"tid":1,"ts":1100,"dur":1500,"args":{}},
+{"ph":"X","cat":"op","name":"mul","pid":0,"tid":1,"ts":1200,"dur":1000,"args":{}},
+{"ph":"X","cat":"op","name":"other","pid":0,"tid":2,"ts":1200,"dur":1000,"args":{}},
+{"ph":"X","cat":"backward","name":"backward","pid":0,"tid":1,"ts":3000,"dur":4000,"args":{}},
+{"ph":"X","cat":"op","name":"mul","pid":0,"tid":1,"ts":3500,"dur":2000,"args":{}},
+{"ph":"X","cat":"wait","name":"mul u","pid":0,"tid":1,"ts":5500,"dur":500,"args":{"op":"mul","unit":"u"}},
+{"ph":"X","cat":"collective","name":"mul u","pid":0,"tid":1000001,"ts":5500,"dur":500,"args":{"op":"mul","unit":"u"}},
+{"ph":"X","cat":"range","name":"optimizer","pid":0,"tid":1,"ts":7000,"dur":1500,"args":{}},
+{"ph":"i","cat":"step_end","name":"step end","pid":0,"tid":1,"ts":9000,"args":{}}]
+TRACE
+"$tool" trace --ops "$scratch/ops.json" | sed -n '/^operation  /,$p' | tr -s ' ' >"$scratch/table"
+diff "$scratch/table" - <<'TABLE' || fail "other operations"
+operation ms backward calls share
+mul 3.000 2.000 2.0 37.5 %
+(backward) 1.500 0.000 1.0 18.8 %
+optimizer 1.500 0.000 1.0 18.8 %
+(modules) 1.000 0.000 2.0 12.5 %
+(outside) 0.500 0.000 0.0 6.2 %
+wait: mul 0.500 0.500 1.0 6.2 %
+TABLE
+"$tool" trace "$scratch/ops.json" --step 0 --ops | grep -E '^mul +3.000 ' >/dev/null || fail "no operations of one step"
+
 # A posted collective is hollow while no thread is busy with it, and full at its end. 4000 us are 1100 pixels.
 cat >"$scratch/posted.json" <<'TRACE'
 [{"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":1000,"args":{"step":5}},

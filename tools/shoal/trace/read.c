@@ -110,9 +110,12 @@ static bool add_span(struct trace *trace, const json_t *event)
     const json_t *begin = json_object_get(event, "ts");
     const json_t *duration = json_object_get(event, "dur");
     const json_t *carried = json_object_get(args, "carried");
-    struct trace_span span = {
-        .name = text_of(event, "name"), .unit = text_of(args, "unit"), .bytes = read_count(args, "bytes")};
-    if (!find_class(text_of(event, "cat"), &span.class)) {
+    struct trace_span span = {.name = text_of(event, "name"),
+                              .category = text_of(event, "cat"),
+                              .op = text_of(args, "op"),
+                              .unit = text_of(args, "unit"),
+                              .bytes = read_count(args, "bytes")};
+    if (!find_class(span.category, &span.class)) {
         return true; /* of another program that wrote to the file */
     }
     if (!read_place(event, &span.rank, &span.track) || !is_time(begin) || !is_time(duration) ||
@@ -120,7 +123,7 @@ static bool add_span(struct trace *trace, const json_t *event)
         trace->n_damaged++;
         return true;
     }
-    span.work = find_work(text_of(args, "op"));
+    span.work = find_work(span.op);
     span.begin = json_number_value(begin);
     span.end = span.begin + json_number_value(duration);
     span.carried = json_number_value(carried);

@@ -136,6 +136,36 @@ static bool print_units(const struct trace *trace, const int64_t *only)
     return true;
 }
 
+/* Operations --------------------------------------------------------------------------------------------- */
+
+bool trace_print_ops(const struct trace *trace, const int64_t *only)
+{
+    size_t n_ops = 0;
+    double total = 0.0;
+    struct trace_op *ops = trace_list_ops(trace, only, &n_ops);
+    if (!ops) {
+        fprintf(stderr, "%s: there is no memory for the sums\n", tool_name());
+        return false;
+    }
+    for (size_t i = 0; i < n_ops; i++) {
+        total += ops[i].time;
+    }
+    printf("\noperations of the thread that marks steps, ms of a step and rank (means)\n%-32s %10s %10s %10s "
+           "%8s\n",
+           "operation", "ms", "backward", "calls", "share");
+    for (size_t i = 0; i < n_ops; i++) {
+        char name[256];
+        (void)snprintf(name, sizeof name, "%s%s", ops[i].is_wait ? "wait: " : "", ops[i].name);
+        print_name(name);
+        printf(" %10.3f %10.3f %10.1f %6.1f %%\n", ops[i].time * 1e-3, ops[i].backward * 1e-3, ops[i].calls,
+               total > 0.0 ? 100.0 * ops[i].time / total : 0.0);
+    }
+    free(ops);
+    return true;
+}
+
+/* All of it ---------------------------------------------------------------------------------------------- */
+
 /* Without a last step that has no end, unless it is the only one. */
 static size_t count_steps(const struct trace *trace)
 {

@@ -12,6 +12,7 @@ struct trace_plan {
     const char *path;
     const char *svg;
     bool has_step;
+    bool lists_ops;
     bool lists_steps;
     int64_t step;
 };
@@ -20,6 +21,7 @@ struct trace_plan {
 
 static const struct tool_option rows[] = {
     {"FILE", "file", TOOL_OPTION_TEXT, AT(path), .missing = "the file is missing"},
+    {"--ops", NULL, TOOL_OPTION_FLAG, AT(lists_ops), .help = "prints the time of a step by operation, too"},
     {"--step", "N", TOOL_OPTION_INT64, AT(step), -HUGE_VAL, HUGE_VAL, .help = "summarizes this step only"},
     {"--steps", NULL, TOOL_OPTION_FLAG, AT(lists_steps), .help = "prints a line for each step and rank, too"},
     {"--svg", "OUT", TOOL_OPTION_TEXT, AT(svg),
@@ -52,6 +54,9 @@ static bool report(const struct trace_plan *plan, struct trace *trace)
     if (!trace_read(plan->path, trace) || !trace_sum_up(trace) ||
         (plan->has_step && !has_step(trace, plan->step)) ||
         !trace_print_table(trace, plan->path, plan->has_step ? &plan->step : NULL)) {
+        return false;
+    }
+    if (plan->lists_ops && !trace_print_ops(trace, plan->has_step ? &plan->step : NULL)) {
         return false;
     }
     if (plan->lists_steps) {

@@ -32,7 +32,9 @@ struct trace_span {
     double begin;
     double end;
     double carried;   /* of a collective: how long a thread was busy with it, at its end */
-    const char *name; /* these two belong to the document */
+    const char *name; /* these belong to the document */
+    const char *category;
+    const char *op;   /* of waits and collectives */
     const char *unit; /* "" for none */
     uint64_t bytes;
 };
@@ -134,8 +136,21 @@ double trace_unit_exposed(const struct trace_unit *unit);
 /* The most exposed first, over the steps that count. The caller frees the list, which is NULL if memory runs out. */
 struct trace_unit *trace_list_units(const struct trace *trace, const int64_t *only, size_t *n_units_out);
 
+/* What the thread that marks steps did, under one name: means of a step and rank. */
+struct trace_op {
+    const char *name;
+    bool is_wait;
+    double time;     /* without that of spans inside */
+    double backward; /* of it in backward passes */
+    double calls;
+};
+/* The longest first, over the steps that count; "(outside)" is the time in no span. They add up to the step. The caller
+   frees the list, which is NULL if memory runs out. */
+struct trace_op *trace_list_ops(const struct trace *trace, const int64_t *only, size_t *n_ops_out);
+
 /* step: NULL for all of them. */
 bool trace_print_table(const struct trace *trace, const char *path, const int64_t *step);
+bool trace_print_ops(const struct trace *trace, const int64_t *step);
 void trace_print_steps(const struct trace *trace);
 
 /* The step whose length is the median of those of the first rank; 0 without steps. */
