@@ -110,7 +110,7 @@ done
 refuses "shoal run: 'tcp' is not a transport; did you mean 'socket'? It carries data over TCP." run --transport tcp -n 1 true
 # Only where the command has it.
 tool 2 trace --learning-rate 3
-grep -qF "shoal trace: '--learning-rate' is not an option; there are: --step" "$scratch/err" || complain "trace --learning-rate"
+grep -qF "shoal trace: '--learning-rate' is not an option; there are: --ops --step" "$scratch/err" || complain "trace --learning-rate"
 sizes=$(printf -- '--nodes 20 %.0s' {1..9})
 # shellcheck disable=SC2086 # several words
 refuses "shoal bench passes: --nodes 20: there are 8 of them already, and no more are possible" bench passes $sizes

@@ -49,11 +49,31 @@ compare_passes() {
     same_as --mode hsdp --ranks 4 --accumulate 2 --compile
 }
 
+# Without clipping, ranks update each parameter as soon as its gradient has arrived, and one process all of them at the end.
+# A process that trains alone in bf16 does so too, and keeps copies of parameters (mode none).
+compare_updates() {
+    local dtype mode
+    for dtype in f32 bf16; do
+        tiny=(--data "$text" "${model[@]}" --dtype "$dtype" --clip 0)
+        wants --mode single --accumulate 3
+        for mode in ddp zero1 zero2 fsdp; do
+            same_as --mode "$mode" --ranks 3
+        done
+        wants --mode single --accumulate 2x2
+        same_as --mode hsdp --ranks 4 --replicas 2
+        wants --mode single
+        same_as --mode none
+        same_as --mode fsdp --ranks 1
+        same_as --mode fsdp --ranks 1 --compile
+    done
+}
+
 for dropout in "${dropouts[@]}"; do
     tiny=(--data "$text" "${model[@]}" --dropout "$dropout")
     compare_modes
     compare_passes
 done
+compare_updates
 [[ $(wc -l <"$scratch/out") -eq 1 ]] || complain "--json prints more than a line"
 
 ! $failed

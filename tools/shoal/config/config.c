@@ -5,7 +5,7 @@
  *      "split": {"ranks": 2, "started": true, "replicas": 1, "parts": 2, "passes": 1, "rows": 8},
  *      "data": {"kind": "text", "path": "/home/me/text", "val": "0.1", "bytes": 1000000, "first_hash": "...", "hash": "...",
  *               "vocabulary": 256},
- *      "options": {"mode": "fsdp", "lr": 0.001, ...}}
+ *      "products": "openblas 0.3.21 neoversev1", "options": {"mode": "fsdp", "lr": 0.001, ...}}
  *
  * An option that the text does not have keeps its default; one that this version does not know is an error. */
 #include "config/config.h"
@@ -144,8 +144,9 @@ static json_t *make_document(const struct train_config *config)
                               "started", config->has_started_ranks, "replicas",
                               (json_int_t)config->n_replicas, "parts", (json_int_t)config->n_parts, "passes",
                               (json_int_t)config->n_micro, "rows", (json_int_t)config->n_rows);
-    return json_pack("{s:i, s:s, s:o, s:o, s:o, s:o}", "version", VERSION, "run", config->run, "model", model,
-                     "split", split, "data", make_data(config), "options", make_options(&config->options));
+    return json_pack("{s:i, s:s, s:o, s:o, s:o, s:s, s:o}", "version", VERSION, "run", config->run, "model",
+                     model, "split", split, "data", make_data(config), "products", config->products,
+                     "options", make_options(&config->options));
 }
 
 shoal_status train_config_write(const struct train_config *config, char *text)
@@ -197,6 +198,13 @@ static void read_run(const json_t *document, struct train_config *config)
     const char *digits = json_string_value(json_object_get(document, "run"));
     bool is_run = digits && strlen(digits) == RUN_DIGITS;
     (void)snprintf(config->run, sizeof config->run, "%s", is_run ? digits : "");
+}
+
+/* Older versions have none. */
+static void read_products(const json_t *document, struct train_config *config)
+{
+    const char *text = json_string_value(json_object_get(document, "products"));
+    (void)snprintf(config->products, sizeof config->products, "%s", text ? text : "");
 }
 
 static shoal_status read_model(const json_t *model, struct train_config *config)
@@ -344,6 +352,7 @@ static shoal_status read_document(const json_t *document, struct train_config *c
     TRY(read_split(json_object_get(document, "split"), config));
     TRY(read_data(json_object_get(document, "data"), config));
     read_run(document, config);
+    read_products(document, config);
     TRY(read_options(json_object_get(document, "options"), &config->options));
     return check_document(config);
 }

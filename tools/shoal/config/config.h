@@ -17,7 +17,8 @@
 #define TRAIN_CONFIG_ITEM "train.config"
 
 enum {
-    TRAIN_CONFIG_BYTES = 4 * PATH_MAX /* of the text, with a zero */
+    TRAIN_CONFIG_BYTES = 4 * PATH_MAX, /* of the text, with a zero */
+    TRAIN_PRODUCTS_BYTES = 256         /* of the description of what computes products, with a zero */
 };
 
 /* What the run learns. */
@@ -47,6 +48,8 @@ struct train_config {
     int64_t n_parts;
     int64_t n_micro;
     int64_t n_rows; /* of a step: the product of all these */
+    /* What computed products of the run's dtype (shoal_nn_products_info), on which bits depend; "" if not known. */
+    char products[TRAIN_PRODUCTS_BYTES];
     /* The data: */
     enum train_data_kind data_kind;
     char data_path[PATH_MAX]; /* absolute; "" of the source, and of names that are not UTF-8 */

@@ -6,6 +6,7 @@
 
 #include "base/trace.h"
 #include "shoal/group.h"
+#include "shoal_nn/nn.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -72,4 +73,13 @@ shoal_status train_job_agree(struct train_job *job, shoal_status status)
     job->is_agreed = status != SHOAL_OK && status != SHOAL_ERR_PEER;
     job->speaker = 0;
     return status;
+}
+
+void train_job_products(const struct train_job *job, char text[TRAIN_PRODUCTS_BYTES])
+{
+    shoal_nn_products info = SHOAL_NN_PRODUCTS_INIT;
+    if (shoal_nn_products_info(&info) == SHOAL_OK) {
+        (void)snprintf(text, TRAIN_PRODUCTS_BYTES, "%s",
+                       job->options->dtype == TRAIN_BF16 ? info.bf16 : info.f32);
+    }
 }

@@ -60,6 +60,13 @@ struct train_sums {
 
 struct train_validation;
 struct train_lock;
+struct train_job;
+
+/* A parameter that is updated as soon as its gradient has arrived. */
+struct train_update {
+    struct train_job *job;
+    size_t index;
+};
 
 struct train_job {
     const struct train_options *options;
@@ -83,9 +90,10 @@ struct train_job {
     shoal_tensor **parameters; /* those of this process, shards or whole */
     size_t n_parameters;
     shoal_nn_optimizer *optimizer;
-    shoal_nn_schedule schedule; /* its step is the next one of the run */
-    shoal_compiled *compiled;   /* NULL if steps are not compiled */
-    shoal_tensor **inputs;      /* n_inputs for each of n_sets backward passes */
+    struct train_update *updates; /* of each parameter; NULL if all are updated after the backward pass */
+    shoal_nn_schedule schedule;   /* its step is the next one of the run */
+    shoal_compiled *compiled;     /* NULL if steps are not compiled */
+    shoal_tensor **inputs;        /* n_inputs for each of n_sets backward passes */
     size_t n_inputs;
     size_t n_sets;         /* 1, or n_micro: a compiled step has all backward passes of a part in one */
     shoal_tensor **losses; /* room for those of n_sets */
@@ -116,12 +124,20 @@ bool train_job_is_local(const struct train_job *job);
 /* Notes a failure that all ranks have, unless it is that one of them is gone. Returns `status`. */
 shoal_status train_job_agree(struct train_job *job, shoal_status status);
 
+/* What computes the products of the run's dtype: row, version, instruction set. If that cannot be loaded, `text` stays
+   as it is. */
+void train_job_products(const struct train_job *job, char text[TRAIN_PRODUCTS_BYTES]);
+
 /* Makes everything of the model; train_job_free frees what there is, also after a failure. */
 shoal_status train_model_make(struct train_job *job);
 void train_job_free(struct train_job *job);
 
 /* Step number schedule.step. loss_out: the sum over the backward passes of this process. */
 shoal_status train_step(struct train_job *job, double *loss_out);
+
+/* Whether parameters are updated in the backward pass: where that gives the same bits. */
+bool train_updates_early(const struct train_job *job);
+shoal_status train_updates_make(struct train_job *job);
 
 /* Memory for sums, where a job needs any. */
 shoal_status train_sums_make(struct train_job *job);

@@ -60,6 +60,10 @@ static shoal_status shard(struct train_job *job)
         how.param_dtype = SHOAL_BF16;
         how.reduce_dtype = SHOAL_F32;
     }
+    if (train_job_is_local(job) && train_updates_early(job)) {
+        /* Copies in bf16 are kept for the backward pass, instead of cast again: gradients take no memory then. */
+        how.reshard = SHOAL_RESHARD_NEVER;
+    }
     if (train_job_is_local(job) && job->n_ranks > 1) {
         TRY(shoal_group_create(job->world, &job->rank, 1, "train", &how.group));
     }
@@ -173,6 +177,7 @@ static shoal_status make_in_scope(struct train_job *job)
     TRY(list_parameters(job));
     TRY(make_inputs(job));
     TRY(make_optimizer(job));
+    TRY(train_updates_make(job));
     TRY(train_sums_make(job));
     return job->options->compiles ? train_step_compile(job) : SHOAL_OK;
 }
@@ -207,6 +212,7 @@ void train_job_free(struct train_job *job)
     }
     free(job->parameters);
     shoal_module_unref(job->module);
+    free(job->updates); /* hooks of the parameters have been told of them */
     shoal_mesh_free(job->mesh);
     *job = (struct train_job){0};
 }

@@ -66,10 +66,20 @@ static void print_validation(const struct train_job *job)
     }
 }
 
+/* What keeps products from being as fast as the processor is. */
+static void print_hint(const struct train_job *job)
+{
+    shoal_nn_products info = SHOAL_NN_PRODUCTS_INIT;
+    bool is_bf16 = job->options->dtype == TRAIN_BF16;
+    if (is_bf16 && shoal_nn_products_info(&info) == SHOAL_OK && info.hint[0]) {
+        printf("products: %s\n", info.hint);
+    }
+}
+
 static void print_start(const struct train_job *job)
 {
-    shoal_nn_blas blas = SHOAL_NN_BLAS_INIT;
-    bool has_blas = shoal_nn_blas_info(&blas) == SHOAL_OK;
+    char products[TRAIN_PRODUCTS_BYTES] = "";
+    train_job_products(job, products);
     printf("%s%s on %d rank%s: a GPT of %.2f million parameters (%" PRId64 " layers, width %" PRId64
            ", %" PRId64 " heads)\n",
            train_mode_name((int64_t)job->mode), job->compiled ? ", compiled," : "", job->n_ranks,
@@ -77,11 +87,8 @@ static void print_start(const struct train_job *job)
            job->gpt.n_heads);
     printf("data: %s, %zu tokens; a step: ", job->data->name, job->data->n_tokens);
     print_split(job);
-    if (has_blas) {
-        const char *slash = strrchr(blas.library, '/');
-        printf("; products: %s%s%s", slash ? slash + 1 : blas.library, blas.core[0] ? ", " : "", blas.core);
-    }
-    printf("\n");
+    printf(products[0] ? "; products: %s\n" : "%s\n", products);
+    print_hint(job);
     if (job->validation) {
         print_validation(job);
     }

@@ -24,6 +24,14 @@ static shoal_status check_mark(shoal_group *group, const struct train_mark *mark
                : status;
 }
 
+/* Ranks whose products have other bits would not have those of one process. One that cannot compute any says why later. */
+static shoal_status check_products(const struct train_job *job)
+{
+    char text[TRAIN_PRODUCTS_BYTES] = "none"; /* and zeros */
+    train_job_products(job, text);
+    return shoal_group_check_equal(job->group, "what computes products (SHOAL_PRODUCTS)", text, sizeof text);
+}
+
 shoal_status train_same(struct train_job *job)
 {
     struct train_mark marks[N_MARKS];
@@ -42,7 +50,8 @@ shoal_status train_same(struct train_job *job)
             return status == SHOAL_ERR_INVALID ? train_job_agree(job, status) : status;
         }
     }
-    return SHOAL_OK;
+    shoal_status status = check_products(job);
+    return status == SHOAL_ERR_INVALID ? train_job_agree(job, status) : status;
 }
 
 shoal_status train_same_status(struct train_job *job, shoal_status status)

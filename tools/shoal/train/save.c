@@ -115,6 +115,7 @@ static shoal_status write_config(struct train_job *job)
                                   .n_rows = train_job_samples(job),
                                   .options = *job->options};
     (void)snprintf(config.run, sizeof config.run, "%s", job->run);
+    train_job_products(job, config.products);
     config.options.mode = (int64_t)job->mode;
     config.options.n_layers = job->gpt.n_layers;
     config.options.width = job->gpt.width;
@@ -152,9 +153,17 @@ static shoal_checkpoint_progress find_progress(const struct train_job *job)
 static void tell_changes(const struct train_job *job)
 {
     char text[ERROR_TEXT_BYTES];
+    char products[TRAIN_PRODUCTS_BYTES] = "";
     const struct train_options *options = job->options;
     if (job->rank != 0) {
         return;
+    }
+    train_job_products(job, products);
+    if (options->from->products[0] && strcmp(options->from->products, products) != 0) {
+        fprintf(stderr,
+                "shoal train: the run in %s goes on with other bits than it would have had: products were "
+                "computed by %s, and are now by %s\n",
+                options->checkpoint, options->from->products, products);
     }
     if (options->changes->options[0]) {
         fprintf(stderr, "shoal train: the run in %s goes on with %s\n", options->checkpoint,

@@ -12,6 +12,51 @@
 #include "shoal/scope.h"
 #include "shoal_nn/nn.h"
 
+#include <stdlib.h>
+
+/* Updates in the backward pass --------------------------------------------------------------------------- */
+
+/*
+ * Gradients of shards arrive unit by unit while the backward pass goes on. A parameter is updated at once, while its
+ * gradient is in a cache, and the gradient is dropped: its memory serves the next one. The values are those of an
+ * optimizer's step after the backward pass, because nothing reads the shard in between: the pass computes with copies,
+ * gathered from several ranks or cast. Otherwise it reads the parameters themselves. Where all gradients are needed at
+ * once (clipping, sums of parts or of several backward passes) they cannot be dropped.
+ */
+bool train_updates_early(const struct train_job *job)
+{
+    bool has_copies = job->options->dtype == TRAIN_BF16 || job->n_parts > 1;
+    bool is_sharded =
+        job->options->dtype == TRAIN_BF16 || (job->mode >= TRAIN_ZERO1 && job->mode <= TRAIN_HSDP);
+    return has_copies && is_sharded && job->mode != TRAIN_SINGLE && job->n_micro == 1 &&
+           !job->options->compiles && job->options->clip == 0.0;
+}
+
+static shoal_status update(void *context, shoal_tensor *parameter)
+{
+    const struct train_update *row = context;
+    TRY(shoal_nn_optimizer_step_one(row->job->optimizer, row->index));
+    return shoal_set_grad(parameter, NULL);
+}
+
+shoal_status train_updates_make(struct train_job *job)
+{
+    if (!train_updates_early(job)) {
+        return SHOAL_OK;
+    }
+    job->updates = calloc(job->n_parameters, sizeof(job->updates[0]));
+    if (!job->updates || shoal_nn_optimizer_count(job->optimizer) != job->n_parameters) {
+        return job->updates
+                   ? error_set(SHOAL_ERR_INTERNAL, "the optimizer has other parameters than the model")
+                   : error_set(SHOAL_ERR_NO_MEMORY, "no memory for a list of updates");
+    }
+    for (size_t i = 0; i < job->n_parameters; i++) {
+        job->updates[i] = (struct train_update){.job = job, .index = i};
+        TRY(shoal_on_accumulated(job->parameters[i], update, &job->updates[i], NULL));
+    }
+    return SHOAL_OK;
+}
+
 /* Forward and backward ----------------------------------------------------------------------------------- */
 
 /* One backward pass; those of a part are averaged. */
@@ -26,6 +71,9 @@ static shoal_status compute(struct train_job *job, shoal_tensor *const *inputs, 
         return shoal_scope_error();
     }
     *loss_out = loss;
+    if (job->updates) {
+        TRY(shoal_nn_schedule_next(&job->schedule, job->optimizer));
+    }
     if (job->n_micro == 1) {
         return shoal_backward(loss, NULL);
     }
@@ -186,9 +234,11 @@ shoal_status train_step(struct train_job *job, double *loss_out)
     double sum = 0.0;
     TRY(run_parts(job, &sum));
     TRY(clip(job));
+    *loss_out = sum;
+    if (job->updates) {
+        return SHOAL_OK;
+    }
     TRY(shoal_nn_schedule_next(&job->schedule, job->optimizer));
     TRY(shoal_nn_optimizer_step(job->optimizer));
-    TRY(shoal_nn_optimizer_zero_grad(job->optimizer));
-    *loss_out = sum;
-    return SHOAL_OK;
+    return shoal_nn_optimizer_zero_grad(job->optimizer);
 }
