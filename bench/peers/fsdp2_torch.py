@@ -4,13 +4,15 @@
 
     fsdp2_torch.py [--mode fsdp|ddp|none] [--ranks 2] [--threads 1] [--layers 6 --width 256 --heads 4 --context 128]
                    [--vocabulary 256] [--batch 4] [--steps 20] [--warmup 3] [--dtype f32|bf16]
-                   [--bind cores|none] [--compile]
+                   [--bind cores|none] [--compile] [--profile]
 
 Prints one line of JSON: the keys that `shoal train --json` has too mean the same. A step is forward, backward, optimizer and
 the gradients set to None; the median over the steps of the slowest rank is reported. Every rank trains on tokens of its own.
 The model is GPT-2 with a tied head, tanh GELU and PyTorch's own causal attention; AdamW is the fused one, or, where that does
 not take sharded parameters on processors, the one over lists. Ranks are processes that this program forks, with `threads`
 threads each; they divide the processors as those of `shoal train` do (`--bind`).
+
+--profile adds a table of PyTorch's profiler: which operations take the time of the steps, on rank 0.
 
 In bf16 with `none` the weights themselves are bf16; with `fsdp` the optimizer's are f32, as in `shoal train`.
 
@@ -177,7 +179,12 @@ def run_rank(options, rank, meeting):
     model = wrap(model, options)
     if options.compile:
         model = torch.compile(model)
-    seconds, losses, kind = train(model, options, rank)
+    if options.profile and rank == 0:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            seconds, losses, kind = train(model, options, rank)
+        print(profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=18, max_name_column_width=44))
+    else:
+        seconds, losses, kind = train(model, options, rank)
     median = slowest(seconds, options)
     if rank == 0:
         print(json.dumps({
@@ -198,6 +205,7 @@ def parse():
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--bind", choices=("cores", "none"), default="cores")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--profile", action="store_true")
     for name, default in (("ranks", 2), ("threads", 1), ("layers", 6), ("width", 256), ("heads", 4), ("context", 128),
                           ("vocabulary", 256), ("batch", 4), ("steps", 20), ("warmup", 3)):
         parser.add_argument("--" + name, type=int, default=default)

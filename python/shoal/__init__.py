@@ -10,7 +10,7 @@
 
 from ._api import VERSION as __version__
 from ._api import Dtype, ReduceOp
-from .checkpoints import CheckpointInfo, Item, Progress, Saving, load, read, save, save_start
+from .checkpoints import Alias, CheckpointInfo, Item, Progress, Saving, load, read, save, save_start
 from .errors import (
     CancelledError,
     Error,
@@ -35,6 +35,7 @@ from .works import Work
 from .worlds import World
 
 __all__ = [
+    "Alias",
     "CancelledError",
     "CheckpointInfo",
     "Dtype",

@@ -1290,6 +1290,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shoal_op_output_alias": (c_int, (c_void_p, c_void_p)),
     "shoal_op_output_view": (c_int, (c_void_p, c_void_p, POINTER(c_int64), POINTER(c_int64), c_int, c_int64)),
     "shoal_op_register": (c_int, (POINTER(shoal_op_definition), POINTER(c_void_p))),
+    "shoal_op_set_basis": (c_int, (c_char_p, c_char_p)),
     "shoal_op_workspace": (c_void_p, (c_void_p, c_size_t)),
     "shoal_option_get": (c_bool, (c_size_t, POINTER(shoal_option_info))),
     "shoal_pass_at": (c_int, (c_size_t, POINTER(shoal_pass_definition))),

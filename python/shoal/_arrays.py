@@ -186,6 +186,9 @@ def take(source: Any, name: str, dtype: str | Dtype | None = None, writes: bool 
     try:
         view = memoryview(source)
     except TypeError:
+        if isinstance(source, str):
+            option = f": an operator is given by its name, op={source!r}" if name == "out" else ""
+            raise TypeError(f"{name} is a str, not an array{option}") from None
         if not hasattr(source, "__dlpack__"):
             raise TypeError(f"{name} is a {type(source).__name__}: it has neither the buffer protocol nor DLPack") from None
         memory = _of_dlpack(source, name)

@@ -7,16 +7,18 @@ Nothing here refers to the objects that refer to it, so that the last of them fr
 from __future__ import annotations
 
 import ctypes
+import functools
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import _api, _interrupts
 from ._api import Dtype, Status
 from ._arrays import find_dtype
 from ._library import check, check_generation, generation, lib
+from ._uses import Uses, wait_for_others
 from ._views import Views, make_array
 from .errors import Error, StateError
 from .works import Work
@@ -29,6 +31,21 @@ if TYPE_CHECKING:
 WHOLE = "whole parameters"
 GRAD = "gradients"
 SHARD = "shards"
+# How long other threads may stay in calls on a context that is closed.
+_PATIENCE_S = 5.0
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def in_use(method: _Method) -> _Method:
+    """A method of an object that has a context, which is not freed during the call, nor is its world."""
+
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        with self._context._uses:
+            return method(self, *arguments, **options)
+
+    return cast(_Method, call)
 
 
 class Context:
@@ -38,6 +55,7 @@ class Context:
         self.world = world
         self.handle = handle
         self.stays = stays  # whole parameters stay from step to step
+        self._uses = Uses()
         self.views = Views()
         self.raised: BaseException | None = None
         self.kinds: list[str] = []  # of arrays, by the number of the parameter
@@ -79,7 +97,7 @@ class Context:
         check(status)
 
     def wait(self, function: Any, *arguments: Any) -> None:
-        """Makes a call that waits for other ranks."""
+        """Makes a call that waits for other ranks. A thread that closes the world ends it."""
         with self.groups[0]._uses:
             self.live()  # another thread that closes the world has either seen this use, or is seen here
             self.check(_interrupts.call(self.groups, function, *arguments))
@@ -112,21 +130,30 @@ class Context:
         return make_array(view, shape, dtype, self.kinds[id], readonly=readonly)
 
     def close(self) -> None:
-        if not self.handle or self._generation != generation():
+        if not self.is_usable:
             return
-        names = self.views.names()
-        if names:
-            raise BufferError(f"arrays still use parameters of the context: {', '.join(names[:8])}")
-        self.free()
+        if self._uses.has_own():
+            raise StateError("the context of FSDP cannot be closed by a function that it calls")
+        handle, self.handle = self.handle, 0  # nobody begins another call
+        try:
+            if not wait_for_others([self._uses], _PATIENCE_S):
+                raise StateError("the context of FSDP cannot be closed: another thread of this process is in a call on it")
+            names = self.views.names()
+            if names:
+                raise BufferError(f"arrays still use parameters of the context: {', '.join(names[:8])}")
+        except BaseException:
+            self.handle = handle
+            raise
+        self.free(handle)
 
-    def free(self) -> None:
-        handle, self.handle = self.handle, 0
+    def free(self, handle: int) -> None:
+        self.handle = 0
         lib.shoal_fsdp_free(handle)
         self.kept.clear()
 
     def __del__(self) -> None:
         if getattr(self, "handle", 0) and self._generation == generation():
-            self.free()
+            self.free(self.handle)
 
 
 # Functions of the program --------------------------------------------------------------------------------------------
@@ -240,7 +267,7 @@ def accumulated_hook(context: Context, function: Callable[[Context, int, Any, An
             if owner is None:
                 raise StateError("the context of FSDP is being freed")
             layout = _api.shoal_shard_layout(struct_size=ctypes.sizeof(_api.shoal_shard_layout))
-            check(lib.shoal_fsdp_get_layout(lib.shoal_fsdp_param_of(owner.handle, id), ctypes.byref(layout)))
+            check(lib.shoal_fsdp_get_layout(lib.shoal_fsdp_param_of(owner.seen(), id), ctypes.byref(layout)))
             shape = layout.shard_shape[: layout.n_dims]
             data = lent.array("the shard", shard.data, shape, layout.dtype, kind=owner.kinds[id])
             grad = lent.array("the gradient", shard.grad, shape, layout.dtype, kind=owner.kinds[id])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from . import _api, _fsdp_context
 from ._api import FSDP_ALL_RANKS, Dtype, Status
 from ._arrays import Memory, find_dtype, take
-from ._fsdp_context import GRAD, SHARD, WHOLE, Context, GatherExtension
+from ._fsdp_context import GRAD, SHARD, WHOLE, Context, GatherExtension, in_use
 from ._library import check, lib
 from ._views import new_array, shape_of
 from .errors import make_error
@@ -18,6 +18,25 @@ from .errors import make_error
 
 def _raise_last() -> None:
     raise make_error(Status.ERR_STATE, lib.shoal_error_text().decode(errors="replace"))
+
+
+_REFUSED = (
+    "{what} of the parameter '{name}' is memory of the library, which another array cannot replace: write into it, "
+    "with param.{what}[...] = values or param.{what} += values"
+)
+
+
+def _is_same(value: Any, own: Any) -> bool:
+    """Whether two arrays are the same elements of the same memory."""
+    if value is None or own is None:
+        return value is own
+    try:
+        given, kept = take(value, "value"), take(own, "own")
+    except (TypeError, ValueError):
+        return False
+    if (given.count, given.dtype, shape_of(value)) != (kept.count, kept.dtype, shape_of(own)):
+        return False
+    return given.address == kept.address or given.count == 0
 
 
 class Param:
@@ -30,6 +49,7 @@ class Param:
         self._id = id
         self._name = name
 
+    @in_use
     def _layout(self) -> Any:
         layout = _api.shoal_shard_layout(struct_size=ctypes.sizeof(_api.shoal_shard_layout))
         check(lib.shoal_fsdp_get_layout(lib.shoal_fsdp_param_of(self._context.seen(), self._id), ctypes.byref(layout)))
@@ -116,16 +136,26 @@ class Param:
         )  # fmt: skip
 
     @property
+    @in_use
     def full(self) -> Any:
         """The whole parameter, while its unit is gathered. It can only be read: a write to a tensor of torch may end
         the process, since torch has no read-only tensors."""
         return self._whole(lib.shoal_fsdp_full_param(self._context.live(), self._id), True)
 
     @property
+    @in_use
     def full_grad(self) -> Any:
         """The whole gradient, for kernels to add to, in the backward pass of its unit. It starts with zeros."""
         return self._whole(lib.shoal_fsdp_grad(self._context.live(), self._id), False)
 
+    @full_grad.setter
+    @in_use
+    def full_grad(self, value: Any) -> None:
+        """``param.full_grad += values`` ends with this, and gives the array that it has added to."""
+        if not _is_same(value, self.full_grad):
+            raise AttributeError(_REFUSED.format(what="full_grad", name=self._name))
+
+    @in_use
     def full_grad_to_store(self) -> tuple[Any, bool]:
         """The whole gradient without zeros, and whether it has values. If not, every element must be stored."""
         has_values = ctypes.c_bool()
@@ -146,24 +176,36 @@ class Param:
         )
 
     @property
+    @in_use
     def shard(self) -> Any:
         """This rank's part, for reading. It stays where it is as long as the context."""
         return self._part(SHARD, self._shard(lib.shoal_fsdp_read_shard).data, True)
 
     @property
+    @in_use
     def grad(self) -> Any:
         """The gradient of this rank's part, or None if there is none. It stays until ``zero_grad``."""
         shard = self._shard(lib.shoal_fsdp_read_shard)
         return None if shard.grad is None else self._part(GRAD, shard.grad, False)
 
+    @grad.setter
+    @in_use
+    def grad(self, value: Any) -> None:
+        """``param.grad *= factor`` ends with this, and gives the array that it has multiplied."""
+        if not _is_same(value, self.grad):
+            raise AttributeError(_REFUSED.format(what="grad", name=self._name))
+
+    @in_use
     def update(self) -> Any:
         """This rank's part, for writing. All ranks ask alike: what was gathered before is gathered again."""
         return self._part(SHARD, self._shard(lib.shoal_fsdp_update_shard).data, False)
 
+    @in_use
     def set_requires_grad(self, is_required: bool) -> None:
         """Whether it gets gradients. Between steps, on all ranks alike."""
         self._context.check(lib.shoal_fsdp_set_requires_grad(self._context.live(), self._id, is_required))
 
+    @in_use
     def set_gather_extension(self, extension: GatherExtension | None) -> None:
         """Gathers something else in place of its elements. On all ranks alike, before the first forward pass."""
         if extension is None:
@@ -188,12 +230,14 @@ class Param:
     def _refuse_views(self, call: str) -> None:
         self._context.refuse_views(WHOLE, [self._context.units[self._id]], call)
 
+    @in_use
     def load(self, full: Any) -> None:
         """Sets this rank's part from the whole parameter, which every rank has."""
         memory = self._take_full(full)
         self._refuse_views("load")
         self._context.check(lib.shoal_fsdp_load(self._handle(), memory.address))
 
+    @in_use
     def load_slice(self, offset: int, part: Any) -> None:
         """Sets of this rank's part what is in `part`: indices from `offset` on along the dimension that is cut."""
         layout, given = self._layout(), shape_of(part)
@@ -204,6 +248,7 @@ class Param:
         self._refuse_views("load_slice")
         self._context.check(lib.shoal_fsdp_load_slice(self._handle(), offset, wanted[layout.dim], memory.address))
 
+    @in_use
     def broadcast(self, full: Any, root: int = 0) -> None:
         """Sets the parts of all ranks from the whole parameter of the root; None on other ranks. Collective."""
         memory = None if full is None else self._take_full(full)
@@ -217,6 +262,7 @@ class Param:
         out = new_array(self.shape, dtype, self._context.kinds[self._id])
         return out, take(out, "out", dtype, writes=True).address
 
+    @in_use
     def gather(self, root: int | None = None) -> Any:
         """The whole parameter, a copy, on every rank, or on the root alone (None on the others). Collective."""
         out, address = self._out(root, find_dtype(self.dtype))
@@ -227,6 +273,7 @@ class Param:
         known = take(shard, "shard", dtype)
         return self._take(shard, "shard", self.shard_shape, known.dtype, writes=writes)
 
+    @in_use
     def gather_array(self, shard: Any, root: int | None = None, *, dtype: str | None = None) -> Any:
         """The whole array of which every rank has a part that is shaped like its shard: a moment. Collective."""
         memory = self._own(shard, dtype, False)
@@ -237,12 +284,14 @@ class Param:
         )
         return out
 
+    @in_use
     def load_array(self, full: Any, shard: Any, *, dtype: str | None = None) -> None:
         """Sets `shard`, an array that is shaped like this rank's part, from the whole one."""
         own = self._own(shard, dtype, True)
         memory = self._take(full, "full", self.shape, own.dtype)
         self._context.check(lib.shoal_fsdp_load_array(self._handle(), own.dtype, memory.address, own.address))
 
+    @in_use
     def broadcast_array(self, full: Any, shard: Any, root: int = 0, *, dtype: str | None = None) -> None:
         """Sets the `shard` of all ranks from the whole array of the root; None on other ranks. Collective."""
         own = self._own(shard, dtype, True)

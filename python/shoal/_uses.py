@@ -31,6 +31,10 @@ class Uses:
     def __exit__(self, *_: object) -> None:
         self._inside.remove(get_ident())
 
+    def has_own(self) -> bool:
+        """Whether the caller is in a call: it is in a function that the library has called."""
+        return get_ident() in self._inside
+
     def has_others(self) -> bool:
         """Whether a thread other than the caller is in a call."""
         own = get_ident()

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 from ._api import Dtype
+from ._uses import Uses
 
 _numpy_names = {
     Dtype.F64: "f8", Dtype.F32: "f4", Dtype.F16: "f2", Dtype.BF16: "u2", Dtype.I8: "i1", Dtype.I16: "i2",
@@ -31,6 +32,8 @@ _torch_names = {
 
 class Viewed(Protocol):
     """Has memory that arrays may use."""
+
+    _uses: Uses
 
     @property
     def is_viewed(self) -> bool: ...

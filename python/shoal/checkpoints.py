@@ -16,6 +16,7 @@ A state is a dict. Arrays at its top belong to the section "model"; a dict in it
 
 - arrays that every rank has whole, with the same values;
 - ``Item(...)``: a part of an array, or elements of another dtype (bf16 over uint16);
+- ``Alias("w")``: a second name of the array "w", which comes before it in the same dict (a tied parameter);
 - ``param.item(array)``: an array that is cut as a parameter of FSDP is;
 - a context of FSDP, as the section "model", or in it with a prefix of names as its key;
 - numbers and strings, at the top.
@@ -24,33 +25,36 @@ A state is a dict. Arrays at its top belong to the section "model"; a dict in it
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import json
+import math
 import numbers
 import os
-import threading
 import time
 import uuid
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import _api, _interrupts, safetensors
 from ._api import SECTION_MODEL, CheckpointFormat, Dtype
 from ._arrays import take
-from ._fsdp_context import WHOLE
+from ._fsdp_context import WHOLE, Context
 from ._library import check, check_generation, generation, lib
+from ._uses import Uses, wait_for_others
 from ._views import new_array, shape_of
 from .errors import InvalidError
 from .fsdp import Fsdp, ParamItem
 from .groups import Group
 from .worlds import World
 
-__all__ = ["CheckpointInfo", "Item", "Progress", "Saving", "load", "newest", "read", "save", "save_start", "steps"]
+__all__ = ["Alias", "CheckpointInfo", "Item", "Progress", "Saving", "load", "newest", "read", "save", "save_start", "steps"]
 
 _STRING_BYTES = 1 << 20
-# A thread that waits in the library does not run Python's signal handlers: the main thread asks this often instead.
+# How often a thread that waits asks whether a save has ended: in the library it would not run Python's signal handlers.
 _SLICE_S = 0.01
+_PATIENCE_S = 5.0
 _INDEX = "shoal.index.json"
 _formats = {"pieces": CheckpointFormat.CHECKPOINT_PIECES, "whole": CheckpointFormat.CHECKPOINT_WHOLE}
 
@@ -79,6 +83,12 @@ class Item:
         self.owners = owners
 
 
+class Alias(NamedTuple):
+    """Another name of an array of the same section: saved once, loaded from either name."""
+
+    of: str
+
+
 class Progress(NamedTuple):
     """How far a run has come: a step uses n_ranks x batch x n_accumulate samples, `sample` is the first unused one."""
 
@@ -105,6 +115,13 @@ def _info(native: Any) -> CheckpointInfo:
     return CheckpointInfo(native.step, name, progress, native.n_missing, native.n_unexpected, native.n_damaged)
 
 
+def _text(text: str, what: str) -> bytes:
+    """A text for the library, which would cut it at a NUL."""
+    if "\0" in text:
+        raise ValueError(f"{what} {ascii(text)} has a NUL")
+    return text.encode()
+
+
 # The list of items ---------------------------------------------------------------------------------------------------
 
 
@@ -116,6 +133,7 @@ class _List:
         self._keep: list[Any] = []
         self._values: list[tuple[str, Any]] = []
         self.contexts: list[Fsdp] = []
+        self._used: list[Context] = []  # by items
         handle = ctypes.c_void_p()
         check(lib.shoal_items_create(ctypes.byref(handle)))
         self.handle = handle.value or 0
@@ -140,9 +158,14 @@ class _List:
             if section != SECTION_MODEL:
                 raise ValueError(f"'{section}': parameters of FSDP belong to the section 'model'")
             self.contexts.append(value)
-            check(lib.shoal_items_add_fsdp(self.handle, name.encode(), value._context.live()))
+            self._used.append(value._context)
+            with value._context._uses:
+                check(lib.shoal_items_add_fsdp(self.handle, _text(name, "the prefix"), value._context.live()))
         elif isinstance(value, ParamItem):
             self._add_cut(section, name, value)
+        elif isinstance(value, Alias):
+            names = _text(section, "the section"), _text(value.of, "the name"), _text(name, "the name")
+            check(lib.shoal_items_add_alias(self.handle, *names))
         elif isinstance(value, (str, numbers.Real, Mapping)):
             kind = type(value).__name__
             raise ValueError(f"'{name}' of section '{section}' is a {kind}: only arrays are in sections")
@@ -152,9 +175,12 @@ class _List:
     def _add_cut(self, section: str, name: str, value: ParamItem) -> None:
         memory = value.param._own(value.data, value.dtype, self._writes)
         self._keep.append(memory)
-        status = lib.shoal_items_add_fsdp_array(
-            self.handle, section.encode(), name.encode(), value.param._handle(), memory.dtype, memory.address
-        )
+        self._used.append(value.param._context)
+        names = _text(section, "the section"), _text(name, "the name")
+        with value.param._context._uses:
+            status = lib.shoal_items_add_fsdp_array(
+                self.handle, *names, value.param._handle(), memory.dtype, memory.address
+            )
         check(status)
 
     def _add_array(self, section: str, name: str, value: Item) -> None:
@@ -167,10 +193,10 @@ class _List:
         sizes = (ctypes.c_int64 * max(len(shape), 1))(*shape)
         self._keep.append((memory, sizes))
         item = _api.shoal_item(
-            struct_size=ctypes.sizeof(_api.shoal_item), section=section.encode(), name=name.encode(),
-            dtype=memory.dtype, n_dims=len(shape), shape=sizes, dim=dim, offset=value.offset if dim >= 0 else 0,
-            length=own[dim] if dim >= 0 else 0, data=memory.address or None, may_be_missing=value.may_be_missing,
-            owners=value.owners,
+            struct_size=ctypes.sizeof(_api.shoal_item), section=_text(section, "the section"),
+            name=_text(name, "the name"), dtype=memory.dtype, n_dims=len(shape), shape=sizes, dim=dim,
+            offset=value.offset if dim >= 0 else 0, length=own[dim] if dim >= 0 else 0, data=memory.address or None,
+            may_be_missing=value.may_be_missing, owners=value.owners,
         )  # fmt: skip
         if item.data is None:  # an empty array may have no address
             room = ctypes.create_string_buffer(16)
@@ -180,18 +206,19 @@ class _List:
 
     def _add_value(self, name: str, value: Any) -> None:
         native: Any
+        encoded = _text(name, "the name")
         if isinstance(value, str):
-            text = value.encode()
+            text = value.encode() if self._writes else _text(value, f"'{name}':")
             native = ctypes.create_string_buffer(text, max(len(text) + 1, _STRING_BYTES if self._writes else 0))
-            status = lib.shoal_items_add_string(self.handle, name.encode(), native, len(native))
+            status = lib.shoal_items_add_string(self.handle, encoded, native, len(native))
         elif isinstance(value, numbers.Integral):
             native = ctypes.c_int64(int(value))
             if native.value != int(value):
                 raise ValueError(f"'{name}': {value} has more than 64 bits")
-            status = lib.shoal_items_add_integer(self.handle, name.encode(), ctypes.byref(native))
+            status = lib.shoal_items_add_integer(self.handle, encoded, ctypes.byref(native))
         else:
             native = ctypes.c_double(float(value))
-            status = lib.shoal_items_add_real(self.handle, name.encode(), ctypes.byref(native))
+            status = lib.shoal_items_add_real(self.handle, encoded, ctypes.byref(native))
         check(status)
         self._values.append((name, native))
 
@@ -200,19 +227,42 @@ class _List:
         for name, native in self._values:
             loaded = native.value.decode() if isinstance(native.value, bytes) else native.value
             kind = type(state[name])
-            if state[name] != loaded or not isinstance(loaded, kind):
+            if not _is_same(state[name], loaded) or not isinstance(loaded, kind):
                 state[name] = kind(loaded)
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Contexts of FSDP are not freed meanwhile."""
+        with contextlib.ExitStack() as stack:
+            for context in self._used:
+                stack.enter_context(context._uses)
+                context.live()
+            yield
 
     def __del__(self) -> None:
         if getattr(self, "handle", 0):
             lib.shoal_items_free(self.handle)
 
 
-def _call(ranks: World | Group, function: Any, *arguments: Any) -> None:
-    """Calls a function of the library on the group, which cannot be freed meanwhile."""
+def _is_same(value: Any, loaded: Any) -> bool:
+    """Whether a number or string is what was loaded; 0.0 and -0.0 are not the same."""
+    is_zero = isinstance(loaded, float) and loaded == 0
+    return bool(value == loaded) and not (is_zero and math.copysign(1, value) != math.copysign(1, loaded))
+
+
+def _call(ranks: World | Group, function: Any, directory: str | os.PathLike[str], items: _List, *arguments: Any) -> None:
+    """Calls a function of the library on the group, which cannot be freed meanwhile, nor can contexts of FSDP."""
     group = ranks.group if isinstance(ranks, World) else ranks
-    with group._uses:
-        check(_interrupts.call([group], function, group._live(), *arguments))
+    with group._uses, items.in_use():
+        native = group._live(), _directory(directory), items.handle, *arguments
+        check(_interrupts.call([group], function, *native))
+
+
+def _directory(path: str | os.PathLike[str]) -> bytes:
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise ValueError(f"the directory {ascii(os.fspath(path))} has a NUL")
+    return encoded
 
 
 # Saving --------------------------------------------------------------------------------------------------------------
@@ -243,8 +293,7 @@ def save(
     """
     items = _List(state, writes=False)
     options = _save_options(step, format, replaces, keep, max_file_bytes, progress, False)
-    arguments = os.fsencode(directory), items.handle, ctypes.byref(options)
-    _call(ranks, lib.shoal_checkpoint_save, *arguments)
+    _call(ranks, lib.shoal_checkpoint_save, directory, items, ctypes.byref(options))
 
 
 # Saves that were dropped before they had ended. The world waits for them when it is closed.
@@ -266,26 +315,28 @@ os.register_at_fork(after_in_child=_dropped.clear)
 class Saving:
     """A save in the background. Wait for each; closing the world waits for the others."""
 
-    __slots__ = ("_generation", "_handle")
+    __slots__ = ("_generation", "_handle", "_uses")
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
+        self._uses = Uses()
         self._generation = generation()
         _sweep()
 
     def done(self) -> bool:
         """Whether it has ended, well or not."""
         check_generation(self._generation, "save")
-        return not self._handle or bool(lib.shoal_checkpoint_save_test(self._handle))
+        with self._uses:
+            handle = self._handle
+            return not handle or bool(lib.shoal_checkpoint_save_test(handle))
 
     def wait(self) -> None:
         """Waits for the end, and raises its error. Again: nothing. After Ctrl-C the save goes on."""
-        check_generation(self._generation, "save")
-        is_main = threading.current_thread() is threading.main_thread()
-        while is_main and not self.done():
+        while not self.done():  # also where another thread waits, who gets the error
             time.sleep(_SLICE_S)
         handle, self._handle = self._handle, 0
         if handle:
+            wait_for_others([self._uses], _PATIENCE_S)  # they are in `done`
             check(lib.shoal_checkpoint_save_wait(handle))
 
     def __del__(self) -> None:
@@ -302,12 +353,23 @@ def save_start(
     items = _List(state, writes=False)
     options = _save_options(step, format, replaces, keep, max_file_bytes, progress, fails_if_busy)
     handle = ctypes.c_void_p()
-    arguments = os.fsencode(directory), items.handle, ctypes.byref(options), ctypes.byref(handle)
-    _call(ranks, lib.shoal_checkpoint_save_start, *arguments)
+    _call(ranks, lib.shoal_checkpoint_save_start, directory, items, ctypes.byref(options), ctypes.byref(handle))
     return Saving(handle.value or 0)
 
 
 # Loading -------------------------------------------------------------------------------------------------------------
+
+
+def _load_options(
+    step: int | None, allows_missing: bool, allows_unexpected: bool, casts: bool, skips_sums: bool, section: str | None,
+    progress: Progress | None, allows_other_batch: bool, allows_none: bool, skips_damaged: bool,
+) -> Any:  # fmt: skip
+    return _api.shoal_checkpoint_load_options(
+        struct_size=ctypes.sizeof(_api.shoal_checkpoint_load_options), has_step=step is not None, step=step or 0,
+        allows_missing=allows_missing, allows_unexpected=allows_unexpected, casts=casts, skips_sums=skips_sums,
+        section=None if section is None else _text(section, "the section"), progress=tuple(progress or Progress()),
+        allows_other_batch=allows_other_batch, allows_none=allows_none, skips_damaged=skips_damaged,
+    )  # fmt: skip
 
 
 def load(
@@ -326,15 +388,12 @@ def load(
     items = _List(state, writes=True)
     for context in items.contexts:
         context._refuse_views(WHOLE, "load")
-    options = _api.shoal_checkpoint_load_options(
-        struct_size=ctypes.sizeof(_api.shoal_checkpoint_load_options), has_step=step is not None, step=step or 0,
-        allows_missing=allows_missing, allows_unexpected=allows_unexpected, casts=casts, skips_sums=skips_sums,
-        section=None if section is None else section.encode(), progress=tuple(progress or Progress()),
-        allows_other_batch=allows_other_batch, allows_none=allows_none, skips_damaged=skips_damaged,
+    options = _load_options(
+        step, allows_missing, allows_unexpected, casts, skips_sums, section, progress, allows_other_batch, allows_none,
+        skips_damaged,
     )  # fmt: skip
     info = _api.shoal_checkpoint_info(struct_size=ctypes.sizeof(_api.shoal_checkpoint_info))
-    arguments = os.fsencode(directory), items.handle, ctypes.byref(options), ctypes.byref(info)
-    _call(ranks, lib.shoal_checkpoint_load, *arguments)
+    _call(ranks, lib.shoal_checkpoint_load, directory, items, ctypes.byref(options), ctypes.byref(info))
     items.put_values(state)
     return _info(info)
 
@@ -342,16 +401,16 @@ def load(
 def newest(directory: str | os.PathLike[str]) -> CheckpointInfo:
     """Describes the newest complete checkpoint of a directory. Local; the step is -1 if there is none."""
     info = _api.shoal_checkpoint_info(struct_size=ctypes.sizeof(_api.shoal_checkpoint_info))
-    check(lib.shoal_checkpoint_newest(os.fsencode(directory), ctypes.byref(info)))
+    check(lib.shoal_checkpoint_newest(_directory(directory), ctypes.byref(info)))
     return _info(info)
 
 
 def steps(directory: str | os.PathLike[str]) -> list[int]:
     """The steps of all complete checkpoints of a directory, ascending. Local."""
     count = ctypes.c_size_t()
-    check(lib.shoal_checkpoint_list(os.fsencode(directory), None, 0, ctypes.byref(count)))
+    check(lib.shoal_checkpoint_list(_directory(directory), None, 0, ctypes.byref(count)))
     found = (ctypes.c_int64 * max(count.value, 1))()
-    check(lib.shoal_checkpoint_list(os.fsencode(directory), found, count.value, ctypes.byref(count)))
+    check(lib.shoal_checkpoint_list(_directory(directory), found, count.value, ctypes.byref(count)))
     return list(found[: count.value])
 
 
@@ -359,20 +418,25 @@ def steps(directory: str | os.PathLike[str]) -> list[int]:
 
 
 class _Found(NamedTuple):
-    """What a checkpoint has: tensors by section and name, and initial numbers and strings."""
+    """What a checkpoint has: tensors by section and name, initial numbers and strings, and names of aliases."""
 
     path: Path
     sections: dict[str, dict[str, tuple[Dtype, tuple[int, ...]]]]
     values: dict[str, Any]
+    aliases: dict[tuple[str, str], str]
+
+
+def _path_of(directory: Path, step: int) -> Path:
+    """The folder of a step, also of one whose replacement was interrupted; or the directory itself."""
+    names = f"step-{step:09d}", f".replaced-step-{step:09d}"
+    return next((directory / name for name in names if (directory / name).is_dir()), directory)
 
 
 def _find(directory: Path, step: int | None) -> _Found:
-    wanted = newest(directory).step if step is None else step
-    path = directory / f"step-{wanted:09d}"
-    path = path if path.is_dir() else directory
+    path = _path_of(directory, newest(directory).step if step is None else step)
     if (path / _INDEX).exists():
         return _read_index(path)
-    return _Found(path, {SECTION_MODEL: _read_foreign(path)}, {})
+    return _Found(path, {SECTION_MODEL: _read_foreign(path)}, {}, {})
 
 
 def _read_index(path: Path) -> _Found:
@@ -385,12 +449,18 @@ def _read_index(path: Path) -> _Found:
             }
             for section, tensors in index["sections"].items()
         }
+        aliases = {
+            (section, alias): name
+            for section, tensors in index["sections"].items()
+            for name, entry in tensors.items()
+            for alias in entry["aliases"]
+        }
         values: dict[str, Any] = dict.fromkeys(index["integers"], 0)
         values |= dict.fromkeys(index["reals"], 0.0)
-        values |= dict.fromkeys(index["strings"], "")
+        values |= {name: str(text) for name, text in index["strings"].items()}  # as long as the room must be
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InvalidError(f"{path / _INDEX} is damaged: {error}") from None
-    return _Found(path, sections, values)
+    return _Found(path, sections, values, aliases)
 
 
 def _read_foreign(path: Path) -> dict[str, tuple[Dtype, tuple[int, ...]]]:

@@ -24,6 +24,7 @@ functions: ``y = kernel(x, layer["w"].full)``.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -32,7 +33,7 @@ from typing import Any, NamedTuple
 from . import _api, _fsdp_context
 from ._api import FSDP_ALL_UNITS, Reshard, Sharded
 from ._arrays import find_dtype, take
-from ._fsdp_context import GRAD, WHOLE, Context, GatherExtension, GatherRows, ReducedGradients
+from ._fsdp_context import GRAD, WHOLE, Context, GatherExtension, GatherRows, ReducedGradients, in_use
 from ._fsdp_param import Param, ParamItem
 from ._library import check, lib
 from ._views import kind_of, shape_of
@@ -137,6 +138,7 @@ class Unit:
         """Its number: 0, 1, 2, ... in the order of adding."""
         return self._number
 
+    @in_use
     def add(
         self, name: str, values: Any, *, dtype: str | None = None, dim: int = 0, requires_grad: bool = True
     ) -> Param:
@@ -189,6 +191,7 @@ class Unit:
 
     # A step
 
+    @in_use
     def pre_forward(self) -> None:
         """Gathers the parameters, unless they are whole already. Collective."""
         context = self._context
@@ -200,6 +203,7 @@ class Unit:
         context.wait(lib.shoal_fsdp_pre_forward, handle, self._number)
         context.open.add(self._number)
 
+    @in_use
     def post_forward(self) -> None:
         """Gives the whole parameters up, as the unit's settings say. Collective."""
         context = self._context
@@ -210,6 +214,7 @@ class Unit:
         if self._number not in context.backward:
             context.open.discard(self._number)
 
+    @in_use
     def pre_backward(self) -> None:
         """Gathers the parameters again, and makes room for gradients. Collective."""
         context = self._context
@@ -217,6 +222,7 @@ class Unit:
         context.open.add(self._number)
         context.backward.add(self._number)
 
+    @in_use
     def post_backward(self) -> None:
         """Gives the whole parameters up, and starts to reduce the gradients. Collective."""
         context = self._context
@@ -237,14 +243,17 @@ class Unit:
 
     # By hand
 
+    @in_use
     def unshard(self) -> None:
         """Starts to gather the unit outside of a pass. Collective."""
         self._context.wait(lib.shoal_fsdp_unshard, self._handle())
 
+    @in_use
     def wait(self) -> None:
         """Waits for the gather. The whole parameters can then be read until they are given up."""
         self._context.wait(lib.shoal_fsdp_wait, self._handle())
 
+    @in_use
     def reshard(self) -> None:
         """Gives the whole parameters up, whoever gathered them. Collective."""
         handle = self._handle()
@@ -253,6 +262,7 @@ class Unit:
 
     # Settings
 
+    @in_use
     def set(
         self, *, reshard: str | None = None, reshard_after_backward: bool | None = None,
         unshard_in_backward: bool | None = None, sync: bool | None = None, all_reduce: bool | None = None,
@@ -266,6 +276,7 @@ class Unit:
         """
         _set_all(self._context, self._number, locals())
 
+    @in_use
     def set_prefetch(
         self, *, forward: Sequence[Unit] | None = None, backward: Sequence[Unit] | None = None
     ) -> None:
@@ -277,6 +288,7 @@ class Unit:
                 listed = (ctypes.c_void_p * max(len(units), 1))(*[unit._handle() for unit in units])
                 self._context.check(setter(handle, listed, len(units)))
 
+    @in_use
     def set_accumulated_hook(self, hook: Callable[[Param, Any, Any], bool | None] | None) -> None:
         """Calls ``hook(param, shard, grad)`` when the gradient of a parameter of this unit is in its shard.
 
@@ -284,6 +296,7 @@ class Unit:
         """
         _set_accumulated(self._context, self._number, hook)
 
+    @in_use
     def set_all_reduce_hook(self, hook: Callable[[ReducedGradients], Work | None] | None) -> None:
         """Calls ``hook(reduced)`` when gradients of the unit were reduced, before they are added to the shards'.
 
@@ -352,17 +365,27 @@ def _groups_of(ranks: Group | Mesh) -> list[Group]:
     return [ranks] if isinstance(ranks, Group) else [ranks.group(dim) for dim in range(len(ranks.shape))]
 
 
+@contextlib.contextmanager
+def _using(groups: Sequence[Group]) -> Iterator[None]:
+    """The groups are not freed meanwhile, nor is their world."""
+    with contextlib.ExitStack() as stack:
+        for group in groups:
+            stack.enter_context(group._uses)
+        yield
+
+
 def _create(ranks: Group | Mesh, replicated: bool, options: Any) -> Context:
     handle = ctypes.c_void_p()
-    arguments = ranks._live(), ctypes.byref(options), ctypes.byref(handle)
+    function = lib.shoal_fsdp_create_replicated if replicated else lib.shoal_fsdp_create
     if isinstance(ranks, Mesh):
         if replicated:
             raise ValueError("a replicated context is made on a group, not on a mesh")
-        check(lib.shoal_fsdp_create_on_mesh(*arguments))
-    else:
-        check((lib.shoal_fsdp_create_replicated if replicated else lib.shoal_fsdp_create)(*arguments))
-    stays = options.sharded != Sharded.SHARDED_PARAMETERS
-    return Context(ranks._world, _groups_of(ranks), handle.value or 0, stays)
+        function = lib.shoal_fsdp_create_on_mesh
+    groups = _groups_of(ranks)
+    with _using(groups):
+        check(function(ranks._live(), ctypes.byref(options), ctypes.byref(handle)))
+        context = Context(ranks._world, groups, handle.value or 0, options.sharded != Sharded.SHARDED_PARAMETERS)
+    return context
 
 
 class Fsdp:
@@ -401,6 +424,7 @@ class Fsdp:
 
     # Units and parameters
 
+    @in_use
     def add_unit(
         self, params: Mapping[str, Any] | None = None, *, name: str | None = None, ranks: Group | Mesh | None = None,
         replicated: bool | None = None,
@@ -415,14 +439,15 @@ class Fsdp:
         options = _api.shoal_fsdp_unit_options(
             struct_size=ctypes.sizeof(_api.shoal_fsdp_unit_options), is_replicated=is_replicated
         )
-        if isinstance(chosen, Mesh):
-            options.mesh = chosen._live()
-        else:
-            options.group = chosen._live()
         number = ctypes.c_int()
-        self._context.check(
-            lib.shoal_fsdp_add_unit(self._context.live(), ctypes.byref(options), ctypes.byref(number))
-        )
+        with _using(_groups_of(chosen)):
+            if isinstance(chosen, Mesh):
+                options.mesh = chosen._live()
+            else:
+                options.group = chosen._live()
+            self._context.check(
+                lib.shoal_fsdp_add_unit(self._context.live(), ctypes.byref(options), ctypes.byref(number))
+            )
         unit = Unit(self._context, number.value)
         self._units.append(unit)
         own = chosen.ranks.index(chosen._world.rank) if isinstance(chosen, Mesh) else chosen.rank
@@ -443,6 +468,7 @@ class Fsdp:
         """All parameters, unit by unit."""
         return (param for unit in self._units for param in unit)
 
+    @in_use
     def __getitem__(self, name: str) -> Param:
         """The parameter with this name."""
         number = ctypes.c_int()
@@ -462,6 +488,7 @@ class Fsdp:
         self._context.backward.clear()
         self._context.given.clear()
 
+    @in_use
     def end_backward(self) -> None:
         """Ends the backward pass: all gradients are in the shards then. Collective."""
         handle = self._context.live()
@@ -469,12 +496,14 @@ class Fsdp:
         self._context.wait(lib.shoal_fsdp_end_backward, handle)
         self._end()
 
+    @in_use
     def end_forward(self) -> None:
         """Ends forward passes that no backward pass follows, as in an evaluation. Collective."""
         handle = self._context.live()
         self._refuse_views(WHOLE, "end_forward")
         self._context.wait(lib.shoal_fsdp_end_forward, handle)
 
+    @in_use
     def update(self, function: Callable[[Param, Any, Any], object]) -> None:
         """Calls ``function(param, shard, grad)`` for each parameter that has a gradient, then ``zero_grad``.
 
@@ -487,16 +516,19 @@ class Fsdp:
             del shard, grad
         self.zero_grad()
 
+    @in_use
     def zero_grad(self) -> None:
         """Removes the gradients of the shards, and pending ones. All ranks call it at the same place."""
         handle = self._context.seen()
         self._refuse_views(GRAD, "zero_grad")
         self._context.check(lib.shoal_fsdp_zero_grad(handle))
 
+    @in_use
     def synchronize(self) -> None:
         """Reduces all pending gradients. Collective."""
         self._context.wait(lib.shoal_fsdp_synchronize, self._context.live())
 
+    @in_use
     def clip_grad_norm(self, max_norm: float, power: float = 2.0, *, must_be_finite: bool = False) -> float:
         """Clips the gradients of all shards by their common norm, and gives the norm before. Collective."""
         norm = ctypes.c_double()
@@ -505,10 +537,12 @@ class Fsdp:
         )
         return norm.value
 
+    @in_use
     def clip_grad_value(self, max_value: float) -> None:
         """Clips every gradient of the shards to the range from -max_value to max_value. Collective."""
         self._context.wait(lib.shoal_fsdp_clip_grad_value, self._context.live(), max_value)
 
+    @in_use
     def reset(self) -> None:
         """Ends a step that has failed, so that another can begin. On all ranks."""
         handle = self._context.live()
@@ -520,6 +554,7 @@ class Fsdp:
 
     # Settings
 
+    @in_use
     def set(
         self, *, reshard: str | None = None, reshard_after_backward: bool | None = None,
         unshard_in_backward: bool | None = None, sync: bool | None = None, all_reduce: bool | None = None,
@@ -534,16 +569,19 @@ class Fsdp:
         if is_last_backward is not None:
             self._context.check(lib.shoal_fsdp_set_is_last_backward(self._context.live(), is_last_backward))
 
+    @in_use
     def set_accumulated_hook(self, hook: Callable[[Param, Any, Any], bool | None] | None) -> None:
         """``Unit.set_accumulated_hook`` for all units."""
         _set_accumulated(self._context, FSDP_ALL_UNITS, hook)
 
+    @in_use
     def set_all_reduce_hook(self, hook: Callable[[ReducedGradients], Work | None] | None) -> None:
         """``Unit.set_all_reduce_hook`` for all units."""
         _set_all_reduce(self._context, FSDP_ALL_UNITS, hook)
 
     # The context
 
+    @in_use
     def memory(self) -> MemoryReport:
         """How much memory the context holds. Also when the world is closed."""
         report = _api.shoal_fsdp_memory_report(struct_size=ctypes.sizeof(_api.shoal_fsdp_memory_report))

@@ -22,7 +22,6 @@ from .errors import StateError
 from .groups import Group
 from .meshes import Mesh
 from .stores import Store
-from .windows import _Shared
 
 __all__ = ["World"]
 
@@ -193,6 +192,8 @@ class World:
             if not may_be_viewed:
                 self._check_views()
             self._end_calls()
+            if not may_be_viewed:
+                self._check_views()  # of those calls
         except BaseException:
             self._cell.value = handle
             raise
@@ -212,8 +213,7 @@ class World:
     def _end_calls(self) -> None:
         """Waits for other threads that are in calls, and ends calls that do not end by themselves."""
         groups = list(self._groups.values())
-        memories = [memory for memory in list(self._shared) if isinstance(memory, _Shared)]
-        users = [self._uses, *[group._uses for group in groups], *[memory._uses for memory in memories]]
+        users = [self._uses, *[group._uses for group in groups], *[shared._uses for shared in list(self._shared)]]
         if wait_for_others(users, _PATIENCE_S):
             return
         for group in groups:

@@ -10,7 +10,8 @@ each does on its own from another. There are three kinds:
 - even seeds: the ranks agree. Results are compared with what they must be, and no exception may come.
 - seed % 4 == 1: ranks go wrong: they raise, leave, close early, mix up calls, and use objects in threads at the same
   time. Every exception of the package is right.
-- seed % 4 == 3: as the last, and signal handlers raise at random times.
+- seed % 4 == 3: as the last, and signal handlers raise at random times: those of SIGALRM, or, with seed % 8 == 7, that of
+  Ctrl-C.
 
 Each rank is a process. It fails if it hangs, crashes, prints something, or has more descriptors, threads, works or worlds
 at the end than at the beginning. With --repeat each rank runs the program N times, and memory must not grow either.
@@ -29,13 +30,16 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
 import warnings
 from array import array
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import random_fsdp
 import shoal
 from shoal import works, worlds
 
@@ -72,6 +76,7 @@ class Program:
         self.kept: list[object] = []
         self.threads: list[threading.Thread] = []
         self.number = 0
+        self.folder = os.environ["SHOAL_TEST_FOLDER"]
 
     # Helpers
 
@@ -218,6 +223,9 @@ class Program:
         is_closed = self.shared.random() < 0.6
         if group is None:
             return
+        if self.is_even:
+            self.kept.clear()  # contexts of FSDP use groups
+            gc.collect()
         if is_closed:
             group.close()
         else:
@@ -302,9 +310,14 @@ class Program:
             error.args = (error, work, view, group)  # a cycle, with its traceback
 
     def fork(self) -> None:
-        child = os.fork()
+        self.fork_and_use(self.use_in_child)
+
+    def fork_and_use(self, use: Callable[[], None]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: there are threads
+            child = os.fork()
         if child == 0:
-            self.use_in_child()
+            use()
             if self.own.random() < 0.5:
                 os._exit(0)
             raise ChildEnds(0)
@@ -327,6 +340,69 @@ class Program:
         self.windows.clear()
         gc.collect()
         self.world.close()
+
+    def fork_in_call(self) -> None:
+        """Another thread is somewhere in the library, with its locks; the child opens a world of its own."""
+        world, rank, stop = self.world, self.rank, threading.Event()
+        alone = world.make_group([rank], "forking")
+        calls: list[Callable[[], object]] = [
+            lambda: world.store.add("forks", 1),
+            lambda: alone.all_reduce(array("d", [1.0]) * 1000),
+            lambda: alone.symmetric(4096).free(),
+            lambda: random_fsdp.run_step(random_fsdp.make(alone, 2, {}), 1.0),
+            lambda: shoal.World(1, 0).close(),
+        ]
+        call = self.own.choice(calls)
+
+        def use() -> None:
+            try:
+                while not stop.is_set():
+                    call()
+            except (shoal.Error, BufferError):
+                if self.is_even:
+                    raise
+
+        def use_in_child() -> None:
+            self.use_in_child()
+            with shoal.World(1, 0) as own:
+                data = array("d", [1.0]) * 1000
+                own.group.all_reduce(data)
+                if data[-1] != 1.0:
+                    os._exit(8)
+
+        worker = threading.Thread(target=use)
+        self.threads.append(worker)
+        worker.start()
+        try:
+            for _ in range(3):
+                time.sleep(self.own.uniform(0.0, 0.003))
+                self.fork_and_use(use_in_child)
+        finally:
+            stop.set()
+        worker.join()
+
+    def wait_together(self) -> None:
+        """Two threads wait for the same works, and so does this one."""
+        listed = self.take_pending()
+        failures: list[BaseException] = []
+
+        def use() -> None:
+            try:
+                for work, check in listed:
+                    self.finish(work, check, "wait")
+            except (shoal.Error, AssertionError) as error:
+                failures.append(error)
+
+        workers = [threading.Thread(target=use) for _ in range(2)]
+        self.threads += workers
+        for worker in workers:
+            worker.start()
+        for work, check in listed:
+            self.finish(work, check, self.own.choice(("wait", "await")))
+        for worker in workers:
+            worker.join()
+        if failures and self.is_even:
+            raise failures[0]
 
     def thread(self) -> None:
         """Threads that use the world on their own, and one another's works."""
@@ -455,11 +531,16 @@ class Program:
 
     TOGETHER = (
         all_reduce, all_reduce, all_reduce, all_gather, reduce_scatter, others, others, barrier, messages, messages,
-        make_group, make_group, end_group, symmetric, window, mesh, store,
+        make_group, make_group, end_group, symmetric, window, mesh, store, random_fsdp.train,
     )  # fmt: skip
-    ALONE = (collect, settle, settle, throw, fork, thread, thread, free, forget, another_world, launch)
-    WEIGHTS = (3, 3, 3, 3, 1, 3, 3, 2, 2, 1, 0.25)
-    WRONG = (leave, close_early, close_in_thread, mix_up, misuse_in_threads, wait_in_daemons, abort, exit_thread)
+    ALONE = (
+        collect, settle, wait_together, throw, fork, fork_in_call, thread, thread, free, forget, another_world, launch,
+    )  # fmt: skip
+    WEIGHTS = (3, 3, 3, 3, 1, 1, 3, 3, 2, 2, 1, 0.25)
+    WRONG = (
+        leave, close_early, close_in_thread, mix_up, misuse_in_threads, wait_in_daemons, abort, exit_thread,
+        random_fsdp.close_while_training, random_fsdp.close_while_training, random_fsdp.train_beside_closing,
+    )  # fmt: skip
 
     def step(self) -> None:
         self.shared.choice(self.TOGETHER)(self)
@@ -485,7 +566,7 @@ class Program:
     def run_steps(self) -> None:
         n_steps = self.shared.randint(3, 25)
         if self.kind == "signals":
-            signal.setitimer(signal.ITIMER_REAL, self.own.uniform(0.001, 0.3), self.own.uniform(0.01, 0.5))
+            start_signals(self.seed % 8 == 7, self.own.uniform(0.001, 0.3), self.own.uniform(0.01, 0.5))
         for _ in range(n_steps):
             try:
                 self.step()
@@ -505,6 +586,7 @@ class Program:
 
     def end(self) -> None:
         """Lets go of everything; the order is up to the collector."""
+        is_even = self.is_even
         for worker in self.threads:
             if worker.ident is not None:  # it was started
                 worker.join(20.0)
@@ -514,7 +596,8 @@ class Program:
         world = self.__dict__.pop("world", None)
         gc.collect()
         if world is not None:
-            world.close()
+            with contextlib.nullcontext() if is_even else contextlib.suppress(shoal.Error):
+                world.close()
 
 
 # A rank as a process -------------------------------------------------------------------------------------------------
@@ -573,8 +656,39 @@ def run_once(seed: int, n_ranks: int, rank: int, key: str) -> None:
     program.end()
 
 
+class Sender(threading.Thread):
+    """Sends SIGINT to its process, again and again."""
+
+    def __init__(self, first_s: float, interval_s: float) -> None:
+        super().__init__(daemon=True)
+        self.first_s, self.interval_s = first_s, interval_s
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        wait_s = self.first_s
+        while not self.stop.wait(wait_s):
+            os.kill(os.getpid(), signal.SIGINT)
+            wait_s = self.interval_s
+
+
+sender: Sender | None = None
+
+
+def start_signals(is_interrupt: bool, first_s: float, interval_s: float) -> None:
+    global sender
+    if is_interrupt:
+        sender = Sender(first_s, interval_s)
+        sender.start()
+    else:
+        signal.setitimer(signal.ITIMER_REAL, first_s, interval_s)
+
+
 def stop_signals() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
+    while sender is not None and sender.is_alive():
+        with contextlib.suppress(KeyboardInterrupt):
+            sender.stop.set()
+            sender.join()
 
 
 def ignore_unraisable(unraisable: object) -> None:
@@ -590,11 +704,13 @@ def ignore_unraisable(unraisable: object) -> None:
 def run_rank(seed: int, n_ranks: int, rank: int, key: str, repeat: int) -> None:
     if seed % 4 == 3:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
         sys.unraisablehook = ignore_unraisable
         warnings.simplefilter("ignore")
         logging.disable()  # asyncio tells of futures whose tasks were interrupted
     with shoal.World() as world:  # what is made once and stays: lazy imports, the library's own state
         world.group.barrier()
+        random_fsdp.run_step(random_fsdp.make(world.group, 1, {}), 1.0)
     asyncio.run(asyncio.sleep(0))
     before = settle_and_count(seed % 4 == 3)
     memory = 0
@@ -613,25 +729,33 @@ def run_rank(seed: int, n_ranks: int, rank: int, key: str, repeat: int) -> None:
 # All ranks -----------------------------------------------------------------------------------------------------------
 
 
-def run_program(seed: int, repeat: int = 1, verbose: bool = False) -> str:
+def run_program(seed: int, repeat: int = 1) -> str:
     """Runs a program; gives what went wrong, or nothing."""
     n_ranks = 1 + random.Random(seed + 12345).randrange(3)
     key = f"random-{uuid.uuid4().hex}"
     command = [sys.executable, "-X", "faulthandler", __file__, "--seed", str(seed), "--repeat", str(repeat), "--rank"]
-    ranks = [
-        subprocess.Popen([*command, f"{rank}/{n_ranks}/{key}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for rank in range(n_ranks)
-    ]
+    with tempfile.TemporaryDirectory(prefix="shoal-random-") as folder:
+        ranks = [
+            subprocess.Popen(
+                [*command, f"{rank}/{n_ranks}/{key}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env={**os.environ, "SHOAL_TEST_FOLDER": folder, "OPENBLAS_NUM_THREADS": "1"}, start_new_session=True,
+            )
+            for rank in range(n_ranks)
+        ]  # fmt: skip
+        return collect_ranks(seed, repeat, ranks)
+
+
+def collect_ranks(seed: int, repeat: int, ranks: list[subprocess.Popen[bytes]]) -> str:
     problems = []
     until = time.monotonic() + DEADLINE_S * repeat
     for rank, process in enumerate(ranks):
         try:
             text = process.communicate(timeout=max(until - time.monotonic(), 1.0))[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)  # faulthandler tells where it is
+            os.killpg(process.pid, signal.SIGABRT)  # faulthandler tells where it is, and where its children are
             text = "hangs\n" + process.communicate()[0].decode(errors="replace")
         if process.returncode != 0 or text:
-            problems.append(f"seed {seed}, rank {rank} of {n_ranks}: status {process.returncode}\n{text}")
+            problems.append(f"seed {seed}, rank {rank} of {len(ranks)}: status {process.returncode}\n{text}")
     return "".join(problems)
 
 

@@ -53,6 +53,8 @@ def test_what_is_not_taken():
         take(b"abc", "out", writes=True)
     with pytest.raises(TypeError, match="data is a list"):
         take([1.0], "data")
+    with pytest.raises(TypeError, match="out is a str, not an array: .* op='avg'"):
+        take("avg", "out")
     with pytest.raises(TypeError, match="no dtype"):
         take(numpy.zeros(3, dtype=">f4"), "data")
     with pytest.raises(TypeError, match="no dtype"):

@@ -306,3 +306,19 @@ def test_a_rank_reads_without_the_others(tmp_path):
         return shoal.read(tmp_path)["model"]["w"].tolist() if world.rank == 1 else None
 
     assert shoal.launch(ranks, 2, timeout=TIMEOUT) == [None, [0, 1, 2]]
+
+
+def test_aliases_and_long_strings(tmp_path):
+    """A tied array is saved once, and loaded from either name."""
+    w, text = numpy.arange(6.0).reshape(2, 3), "x" * (3 << 20)
+    with shoal.World() as world:
+        state = {"model": {"w": w, "head": shoal.Alias("w")}, "text": text}
+        shoal.save(world.group, tmp_path, state, format="whole")
+        for names in (["w"], ["head"], ["w", "head"]):
+            found = {"model": {name: numpy.zeros((2, 3)) for name in names}, "text": text}
+            shoal.load(world.group, tmp_path, found)
+            assert all((array == w).all() for array in found["model"].values())
+        with pytest.raises(shoal.InvalidError, match="none"):
+            shoal.save(world.group, tmp_path, {"model": {"w": w, "b": shoal.Alias("none")}}, step=1)
+    found = shoal.read(tmp_path)
+    assert list(found["model"]) == ["w"] and found["text"] == text

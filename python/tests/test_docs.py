@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,27 @@ def test_the_training_loop_is_that_of_the_example():
     assert block in text
     page = (ROOT / "docs/python.md").read_text()
     assert f": {len(text.splitlines())} lines with the kernels" in page
+
+
+def test_fsdp2_is_that_of_the_example():
+    (block,) = [block for block in blocks_of("docs/python.md") if "fully_shard(" in block]
+    text = (ROOT / "python/examples/fsdp2_gpt.py").read_text()
+    assert block in textwrap.dedent(text.split("def main():\n")[1].split("\n\n\nif __name__")[0])
+
+
+def test_checkpoints_of_pytorch(tmp_path):
+    torch = pytest.importorskip("torch")
+    page = blocks_of("docs/python.md")
+    blocks = [block for block in page if "checkpoint." in block and "shoal.save(" not in block and "GPT()" not in block]
+    assert len(blocks) == 2
+    if int(torch.__version__.split(".")[0]) < 2:
+        blocks = blocks[:1]
+    text = f"import os, torch, warnings\nimport shoal.torch\nos.chdir({str(tmp_path)!r})\n"
+    text += "state = {'model': {'w': torch.ones(3)}, 'epoch': 3}\n"
+    if len(blocks) == 2:  # DCP warns that there is one process
+        text += "import torch.distributed.checkpoint as dcp\nwarnings.simplefilter('ignore')\n"
+    text += "".join(blocks) + "print(whole['epoch'], whole['model']['w'].tolist())"
+    assert run(tmp_path, text, 1) == ["3 [1.0, 1.0, 1.0]"]
 
 
 def test_checkpoints(tmp_path):

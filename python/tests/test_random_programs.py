@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import exits
 import pytest
-import random_programs
+
+pytest.importorskip("numpy")
+import random_programs  # noqa: E402
 
 N_PROGRAMS = 20
 N_EXITS = 20

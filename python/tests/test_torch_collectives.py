@@ -12,7 +12,7 @@ INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 SHAPES = [(5,), (3, 7), (40000,), (0,)]
 HAS_INTO = hasattr(dist, "all_gather_into_tensor")
 # Dtypes that Gloo lacks are reduced there in these.
-AS = {torch.int16: torch.int32, torch.bfloat16: torch.float32, torch.bool: torch.uint8}
+AS = {torch.int16: torch.int32, torch.bfloat16: torch.float32, torch.float16: torch.float32, torch.bool: torch.uint8}
 
 
 def make(shape, dtype, seed):
@@ -47,6 +47,8 @@ class Comparison:
 
 
 def reduce_on_gloo(tensor, gloo, op):
+    if tensor.dtype.is_complex:
+        return torch.view_as_complex(reduce_on_gloo(torch.view_as_real(tensor), gloo, op))
     there = tensor.to(AS.get(tensor.dtype, tensor.dtype), copy=True)
     dist.all_reduce(there, op=op, group=gloo)
     return there.to(tensor.dtype)
@@ -199,7 +201,7 @@ def test_sums_are_in_rank_order():
 def refuse(rank, n):
     texts = []
     for call in (
-        lambda: dist.all_reduce(torch.zeros(3).to_sparse()),
+        lambda: dist.all_reduce(torch.zeros(3).to_sparse(), op=dist.ReduceOp.MAX),
         lambda: dist.all_gather([torch.empty(2)] * n, torch.empty(3)),
         lambda: dist.all_gather([torch.empty(3)] * (n + 1), torch.empty(3)),
         lambda: dist.all_to_all_single(torch.empty(n), torch.empty(n), [1] * n, [2] * n),
@@ -214,5 +216,5 @@ def refuse(rank, n):
 
 def test_what_is_refused_before_anything_starts():
     for texts in run_ranks(refuse, 2):
-        for text, part in zip(texts, ("only dense", "this rank's part", "3 tensors for 2 ranks", "sum up", "f32")):
+        for text, part in zip(texts, ("can only sum", "this rank's part", "3 tensors for 2 ranks", "sum up", "f32")):
             assert part in text, texts

@@ -32,6 +32,9 @@ PATCHES = [
     ('BACKEND != "gloo", "Only gloo backend supports timeouts"', 'BACKEND not in ("gloo", NAME), "timeouts"'),
     ('BACKEND != "gloo" and BACKEND != "nccl"', 'BACKEND not in ("gloo", "nccl", NAME)'),
     ('BACKEND != "nccl" and BACKEND != "gloo"', 'BACKEND not in ("gloo", "nccl", NAME)'),
+    ('BACKEND != "gloo", "Only Gloo backend support sparse', 'BACKEND not in ("gloo", NAME), "sparse'),
+    ('require_backend_is_available({"gloo"})', 'require_backend_is_available({"gloo", NAME})'),
+    ('require_backend({"gloo"})', 'require_backend({"gloo", NAME})'),
 ]
 NEEDS_GPU = re.compile(r"lt_x_gpu|n_gpus|no_gpu|skip_if_small_gpu|backend_feature\[\"gpu\"\]")
 

@@ -13,7 +13,9 @@ import torch
 import torch.distributed as dist
 import shoal.torch  # noqa: F401
 from shoal.torch import building
+from torch_completed import complete
 
+complete()
 LIMIT_S = 120
 
 

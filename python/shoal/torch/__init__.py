@@ -12,6 +12,8 @@ The first use compiles a C++ file, once for each version of torch (:mod:`shoal.t
 from __future__ import annotations
 
 import atexit
+import datetime
+import functools
 import inspect
 import re
 from typing import Any
@@ -54,6 +56,13 @@ def _find_parent(compiled: Any) -> Any:
     return backend if backend is not None and compiled.is_ours(backend) else None
 
 
+def _timeout_of(pg_options: Any) -> datetime.timedelta:
+    timeout = getattr(pg_options, "_timeout", None)
+    if not isinstance(timeout, datetime.timedelta):
+        raise TypeError(f"pg_options is a {type(pg_options).__name__}: the backend shoal takes the timeout of c10d's options")
+    return timeout
+
+
 _is_leaving_at_exit = False
 
 
@@ -64,7 +73,7 @@ def _create(options: Any, pg_options: Any = None) -> Any:
     if not _is_leaving_at_exit:
         _is_leaving_at_exit = True
         atexit.register(compiled.leave_all)
-    timeout = options.timeout.total_seconds()
+    timeout = (options.timeout if pg_options is None else _timeout_of(pg_options)).total_seconds()
     ranks = list(options.global_ranks_in_group)
     parent = _find_parent(compiled) if ranks else None
     if parent is None:
@@ -107,6 +116,33 @@ def _name_in_logs() -> None:
     kind._get_ddp_logging_data = get_logging_data
 
 
+def _allow_monitored_barrier() -> None:
+    """dist.monitored_barrier asks whether the backend is called Gloo: groups of this one go on without the question."""
+    module = dist.distributed_c10d
+    ask = module.monitored_barrier
+    if getattr(ask, "_is_of_shoal", False):
+        return
+
+    @functools.wraps(ask)
+    def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> Any:
+        is_known = group is None or isinstance(group, dist.ProcessGroup)
+        is_member = dist.is_initialized() and is_known and not module._rank_not_in_group(group)
+        chosen = (group or module._get_default_group()) if is_member else None
+        if chosen is None or not (building.is_loaded() and load().is_ours(_backend_of(chosen))):
+            return ask(group, timeout, wait_all_ranks)
+        if timeout is None:
+            timeout = module.default_pg_timeout
+        elif isinstance(timeout, float):
+            timeout = datetime.timedelta(seconds=timeout)
+        if not isinstance(timeout, datetime.timedelta):
+            raise TypeError(f"timeout is {timeout!r}: a datetime.timedelta is expected")
+        return chosen.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+
+    monitored_barrier._is_of_shoal = True  # type: ignore[attr-defined]
+    module.monitored_barrier = monitored_barrier
+    dist.monitored_barrier = monitored_barrier
+
+
 def _register() -> None:
     if _NAME.upper() in dist.Backend._plugins:
         return
@@ -118,4 +154,5 @@ def _register() -> None:
 _check_version()
 _leave_unwrapped()
 _name_in_logs()
+_allow_monitored_barrier()
 _register()

@@ -6,6 +6,7 @@
 #include "members.h"
 #include "monitored.h"
 #include "operation.h"
+#include "sparse.h"
 #include "versions.h"
 
 namespace shoal_torch {
@@ -22,6 +23,11 @@ class Backend : public Base {
     }
 
     ~Backend() override = default;
+
+    const Membership &membership() const
+    {
+        return *membership_;
+    }
 
     // The group itself ------------------------------------------------------------------------------------
 
@@ -53,9 +59,11 @@ class Backend : public Base {
         options_->timeout = timeout;
     }
 
+    // Calls can be coalesced, but batch_isend_irecv, which asks this, never ends what it has begun if one of its calls
+    // is refused. Otherwise it makes the same calls one by one.
     bool supportsCoalescing() const
     {
-        return true;
+        return false;
     }
 
     bool supportsSplitting() const
@@ -133,9 +141,12 @@ class Backend : public Base {
 
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override
     {
+        if (tensors.size() == 1 && tensors[0].layout() != at::kStrided) {
+            return all_reduce_sparse(tensors, options);
+        }
         auto operation = begin(options);
         at::Tensor memory = operation->update(only(tensors, "all_reduce"));
-        operation->outputs = tensors;
+        operation->set_outputs(tensors);
         shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(
             memory.data_ptr(), memory.data_ptr(), size_t(memory.numel()), to_reduce(memory).dtype, SHOAL_SUM);
         set_reduce_op(call, options.reduceOp);
@@ -156,7 +167,7 @@ class Backend : public Base {
     {
         auto operation = begin(options);
         at::Tensor memory = operation->update(only(tensors, "reduce"));
-        operation->outputs = tensors;
+        operation->set_outputs(tensors);
         shoal_collective call =
             SHOAL_COLLECTIVE_REDUCE(memory.data_ptr(), memory.data_ptr(), size_t(memory.numel()),
                                     to_reduce(memory).dtype, SHOAL_SUM, int(options.rootRank));
@@ -170,7 +181,7 @@ class Backend : public Base {
         check_scattered(output, input);
         auto operation = begin(options);
         at::Tensor from = operation->read(input), to = operation->write(output);
-        operation->outputs = {output};
+        operation->set_outputs(output);
         shoal_collective call = SHOAL_COLLECTIVE_REDUCE_SCATTER(
             from.data_ptr(), to.data_ptr(), size_t(to.numel()), to_reduce(from).dtype, SHOAL_SUM);
         set_reduce_op(call, options.reduceOp);
@@ -190,7 +201,7 @@ class Backend : public Base {
         at::Tensor to = operation->write(output);
         Elements elements = to_reduce(output);
         auto counts = counts_of(parts, elements);
-        operation->outputs = outputs;
+        operation->set_outputs(outputs);
         shoal_collective call = SHOAL_COLLECTIVE_REDUCE_SCATTER(nullptr, to.data_ptr(), size_t(to.numel()),
                                                                 elements.dtype, SHOAL_SUM);
         if (!have_one_size(parts)) {
@@ -221,7 +232,7 @@ class Backend : public Base {
         auto operation = begin(options);
         at::Tensor memory = operation->update(only(tensors, "broadcast"));
         Elements elements = to_move(memory);
-        operation->outputs = tensors;
+        operation->set_outputs(tensors);
         shoal_collective call = SHOAL_COLLECTIVE_BROADCAST(memory.data_ptr(), elements.count(memory),
                                                            elements.dtype, int(options.rootRank));
         return run(operation, call, options, OpType::BROADCAST);
@@ -240,14 +251,19 @@ class Backend : public Base {
     {
         TORCH_CHECK_VALUE(int(outputs.size()) == size_, "shoal: the output of all_gather_coalesced has ",
                           outputs.size(), " lists for ", size_, " ranks");
-        std::vector<OperationPtr> operations;
-        for (size_t i = 0; i < inputs.size(); i++) {
-            Tensors parts;
+        std::vector<Tensors> parts(inputs.size());
+        for (size_t i = 0; i < inputs.size(); i++) { // all are checked before the first is started
             for (auto &list : outputs) {
-                parts.push_back(list.at(i));
+                TORCH_CHECK_VALUE(list.size() == inputs.size(), "shoal: a list of the output of ",
+                                  "all_gather_coalesced has ", list.size(), " tensors for ", inputs.size());
+                parts[i].push_back(list[i]);
             }
+            check_gathered_list(parts[i], inputs[i]);
+        }
+        Operations operations;
+        for (size_t i = 0; i < inputs.size(); i++) {
             operations.push_back(begin(options));
-            start_gather_to_all(operations.back(), parts, inputs[i], options);
+            start_gather_to_all(operations.back(), parts[i], inputs[i], options);
         }
         return end_all(std::move(operations), OpType::ALLGATHER_COALESCED);
     }
@@ -259,13 +275,14 @@ class Backend : public Base {
         auto operation = begin(options);
         at::Tensor from = operation->read(input), to = operation->write(output);
         Elements elements = to_move(from);
-        operation->outputs = {output};
+        operation->set_outputs(output);
         shoal_collective call =
             SHOAL_COLLECTIVE_ALL_GATHER(from.data_ptr(), to.data_ptr(), elements.count(from), elements.dtype);
         return run(operation, call, options, OpType::_ALLGATHER_BASE);
     }
 
-    // Tensors of several dtypes are moved as bytes: one call for all.
+    // Tensors of several dtypes are moved as bytes, in one call. Ranks compare the sizes of its parts: those behind the
+    // tensors have sizes that stand for their dtypes.
     WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                             const c10d::AllgatherOptions &options) TORCH2_OVERRIDE
     {
@@ -283,7 +300,13 @@ class Backend : public Base {
             size_t bytes = size_t(from.numel()) * size_t(from.element_size());
             parts.push_back({from.data_ptr(), to.data_ptr(), bytes / shoal_dtype_bytes(dtype)});
         }
-        operation->outputs = outputs;
+        for (size_t i = 0; is_mixed && i < inputs.size(); i++) {
+            auto n = int64_t(inputs[i].scalar_type()) + 1;
+            at::Tensor from = operation->read(at::zeros({n}, at::kByte));
+            at::Tensor to = operation->write(at::empty({n * size_}, at::kByte));
+            parts.push_back({from.data_ptr(), to.data_ptr(), size_t(n)});
+        }
+        operation->set_outputs(outputs);
         shoal_collective call = SHOAL_COLLECTIVE_ALL_GATHER(nullptr, nullptr, 0, dtype);
         call.parts = parts.data();
         call.n_parts = parts.size();
@@ -300,7 +323,7 @@ class Backend : public Base {
         Elements elements = to_move(from);
         auto send_counts = split_counts(input, input_splits, size_, elements, "the input");
         auto recv_counts = split_counts(output, output_splits, size_, elements, "the output");
-        operation->outputs = {output};
+        operation->set_outputs(output);
         shoal_collective call = SHOAL_COLLECTIVE_ALL_TO_ALL_V(
             from.data_ptr(), send_counts.data(), to.data_ptr(), recv_counts.data(), elements.dtype);
         if (input_splits.empty() && output_splits.empty()) {
@@ -323,7 +346,7 @@ class Backend : public Base {
         auto from = operation->read_all(inputs);
         auto to = operation->write_all(outputs);
         auto send_counts = counts_of(inputs, elements), recv_counts = counts_of(outputs, elements);
-        operation->outputs = outputs;
+        operation->set_outputs(outputs);
         shoal_collective call = SHOAL_COLLECTIVE_ALL_TO_ALL_V(nullptr, send_counts.data(), nullptr,
                                                               recv_counts.data(), elements.dtype);
         call.send_blocks = from.data();
@@ -343,7 +366,7 @@ class Backend : public Base {
             const Tensors &parts = only(outputs, "gather");
             check_parts(parts, input, "the output of gather");
             blocks = operation->write_all(parts);
-            operation->outputs = parts;
+            operation->set_outputs(parts);
         }
         shoal_collective call = SHOAL_COLLECTIVE_GATHER(from.data_ptr(), nullptr, elements.count(from),
                                                         elements.dtype, int(options.rootRank));
@@ -364,7 +387,7 @@ class Backend : public Base {
             check_parts(parts, output, "the input of scatter");
             blocks = operation->read_all(parts);
         }
-        operation->outputs = outputs;
+        operation->set_outputs(outputs);
         shoal_collective call = SHOAL_COLLECTIVE_SCATTER(nullptr, to.data_ptr(), elements.count(to),
                                                          elements.dtype, int(options.rootRank));
         call.send_blocks = blocks.empty() ? nullptr : blocks.data();
@@ -379,7 +402,7 @@ class Backend : public Base {
 
     void monitoredBarrier(const c10d::BarrierOptions &options, bool wait_all_ranks) override
     {
-        Milliseconds timeout = options.timeout.count() > 0 ? options.timeout : timeout_;
+        Milliseconds timeout = options.timeout.count() >= 0 ? options.timeout : timeout_; // -1: not set
         monitored_.run(group(), seconds_of(timeout), wait_all_ranks);
     }
 
@@ -390,6 +413,7 @@ class Backend : public Base {
         auto operation = begin();
         at::Tensor memory = operation->read(only(tensors, "send"));
         Elements elements = to_move(memory);
+        operation->recording.begin("shoal:send", true);
         check(shoal_group_send_start(group(), memory.data_ptr(), elements.count(memory), elements.dtype, peer,
                                      tag, &operation->work));
         return end(operation, OpType::SEND);
@@ -400,8 +424,10 @@ class Backend : public Base {
         auto operation = begin();
         at::Tensor memory = operation->write(only(tensors, "recv"));
         Elements elements = to_move(memory);
-        operation->outputs = tensors;
+        operation->set_outputs(tensors);
         operation->source = peer;
+        operation->recording.add_input(memory);
+        operation->recording.begin("shoal:recv", true);
         check(shoal_group_recv_start(group(), memory.data_ptr(), elements.count(memory), elements.dtype, peer,
                                      tag, &operation->work));
         return end(operation, OpType::RECV);
@@ -412,7 +438,9 @@ class Backend : public Base {
         auto operation = begin();
         at::Tensor memory = operation->write(only(tensors, "recv"));
         Elements elements = to_move(memory);
-        operation->outputs = tensors;
+        operation->set_outputs(tensors);
+        operation->recording.add_input(memory);
+        operation->recording.begin("shoal:recv_any_source", true);
         check(shoal_group_recv_any_start(group(), memory.data_ptr(), elements.count(memory), elements.dtype,
                                          tag, &operation->source, &operation->work));
         return end(operation, OpType::RECVANYSOURCE);
@@ -422,6 +450,7 @@ class Backend : public Base {
 
     void startCoalescing() override
     {
+        (void)end_list(); // of a block that an exception has left
         std::lock_guard<std::mutex> lock(coalescing_mutex_);
         is_coalescing_ = true;
     }
@@ -439,7 +468,7 @@ class Backend : public Base {
 #endif
 
   private:
-    shoal_group *group() const
+    Membership::Use group() const
     {
         return membership_->group();
     }
@@ -447,7 +476,7 @@ class Backend : public Base {
     OperationPtr begin() const
     {
         (void)group();
-        return std::make_shared<Operation>();
+        return Operation::make();
     }
 
     template <class Options> OperationPtr begin(const Options &options) const
@@ -461,6 +490,7 @@ class Backend : public Base {
     void issue(const OperationPtr &operation, shoal_collective &call, const Options &options)
     {
         call.timeout_s = options.timeout.count() > 0 ? seconds_of(options.timeout) : 0;
+        operation->recording.begin(name_of(call.kind), operation->is_started);
         check(operation->is_started ? shoal_group_collective_start(group(), &call, &operation->work)
                                     : shoal_group_collective(group(), &call));
         if (operation->is_started) {
@@ -472,11 +502,16 @@ class Backend : public Base {
 
     WorkPtr end(const OperationPtr &operation, OpType type)
     {
-        return end_all({operation}, type);
+        Operations one;
+        one.push_back(operation);
+        return end_all(std::move(one), type);
     }
 
-    WorkPtr end_all(std::vector<OperationPtr> operations, OpType type)
+    WorkPtr end_all(Operations operations, OpType type)
     {
+        for (auto &operation : operations) {
+            operation->watch_if_recorded();
+        }
         if (is_coalescing_) {
             std::lock_guard<std::mutex> lock(coalescing_mutex_);
             coalesced_.insert(coalesced_.end(), operations.begin(), operations.end());
@@ -484,11 +519,11 @@ class Backend : public Base {
         return c10::make_intrusive<Work>(rank_, type, std::move(operations));
     }
 
-    std::vector<OperationPtr> end_list()
+    Operations end_list()
     {
         std::lock_guard<std::mutex> lock(coalescing_mutex_);
         is_coalescing_ = false;
-        std::vector<OperationPtr> operations;
+        Operations operations;
         operations.swap(coalesced_);
         return operations;
     }
@@ -500,18 +535,33 @@ class Backend : public Base {
         return end(operation, type);
     }
 
+    // Ends before it returns: what is gathered depends on the numbers of values, and the sum on what is gathered.
+    WorkPtr all_reduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options)
+    {
+        TORCH_CHECK_NOT_IMPLEMENTED(find_reduce_op(options.reduceOp) == SHOAL_SUM,
+                                    "shoal: all_reduce of sparse tensors can only sum");
+        at::NoGradGuard without_grad;
+        auto operation = begin();
+        operation->is_started = false;
+        operation->recording.add_input(tensors[0]);
+        operation->recording.begin(name_of(SHOAL_KIND_ALL_REDUCE), false);
+        double timeout_s = options.timeout.count() > 0 ? seconds_of(options.timeout) : 0;
+        tensors[0].copy_(SparseSum(group(), timeout_s).run(tensors[0]));
+        operation->set_outputs(tensors);
+        operation->settle(SHOAL_OK, "");
+        return end(operation, OpType::ALLREDUCE);
+    }
+
     template <class Options>
     void start_gather_to_all(const OperationPtr &operation, const Tensors &outputs, const at::Tensor &input,
                              const Options &options)
     {
-        check_list(outputs, size_, "the output of all_gather");
-        check_dtypes(outputs, input);
-        check_own_part(outputs[size_t(rank_)], input, "all_gather");
+        check_gathered_list(outputs, input);
         at::Tensor from = operation->read(input);
         Elements elements = to_move(input);
         auto blocks = operation->write_all(outputs);
         auto counts = counts_of(outputs, elements);
-        operation->outputs = outputs;
+        operation->set_outputs(outputs);
         shoal_collective call =
             SHOAL_COLLECTIVE_ALL_GATHER(from.data_ptr(), nullptr, elements.count(from), elements.dtype);
         if (!have_one_size(outputs)) {
@@ -530,22 +580,29 @@ class Backend : public Base {
         for (size_t i = 0; i < inputs.size(); i++) {
             places[inputs[i].scalar_type()].push_back(i);
         }
-        std::vector<OperationPtr> operations;
-        for (auto &listed : places) {
-            auto operation = begin(options);
+        struct Call {
+            OperationPtr operation;
             std::vector<shoal_part> parts;
+            shoal_collective call;
+        };
+        std::vector<Call> calls; // all are checked before the first is started
+        for (auto &listed : places) {
+            Call one{begin(options), {}, SHOAL_COLLECTIVE_INIT};
             for (size_t i : listed.second) {
-                parts.push_back(make_part(*operation, i));
-                operation->outputs.push_back(outputs[i]);
+                one.parts.push_back(make_part(*one.operation, i));
+                one.operation->outputs.push_back(outputs[i]);
             }
-            shoal_collective call = SHOAL_COLLECTIVE_INIT;
-            call.kind = kind;
-            call.dtype = to_reduce(inputs[listed.second[0]]).dtype;
-            call.parts = parts.data();
-            call.n_parts = parts.size();
-            set_reduce_op(call, options.reduceOp);
-            issue(operation, call, options);
-            operations.push_back(std::move(operation));
+            one.call.kind = kind;
+            one.call.dtype = to_reduce(inputs[listed.second[0]]).dtype;
+            set_reduce_op(one.call, options.reduceOp);
+            calls.push_back(std::move(one));
+        }
+        Operations operations;
+        for (auto &one : calls) {
+            one.call.parts = one.parts.data();
+            one.call.n_parts = one.parts.size();
+            issue(one.operation, one.call, options);
+            operations.push_back(std::move(one.operation));
         }
         return end_all(std::move(operations), type);
     }
@@ -555,6 +612,13 @@ class Backend : public Base {
         TORCH_CHECK_VALUE(values.size() == 1, "shoal: ", what, " takes one tensor or list a rank, not ",
                           values.size());
         return values[0];
+    }
+
+    void check_gathered_list(const Tensors &outputs, const at::Tensor &input) const
+    {
+        check_list(outputs, size_, "the output of all_gather");
+        check_dtypes(outputs, input);
+        check_own_part(outputs[size_t(rank_)], input, "all_gather");
     }
 
     static void check_own_part(const at::Tensor &part, const at::Tensor &whole, const char *what)
@@ -605,7 +669,7 @@ class Backend : public Base {
 #endif
     std::mutex coalescing_mutex_;
     std::atomic<bool> is_coalescing_{false};
-    std::vector<OperationPtr> coalesced_;
+    Operations coalesced_;
 };
 
 static Milliseconds to_milliseconds(double seconds)
@@ -624,6 +688,13 @@ static c10::intrusive_ptr<Base> open_world(const StorePtr &store, int rank, int 
 static bool is_ours(const c10::intrusive_ptr<Base> &backend)
 {
     return dynamic_cast<Backend *>(backend.get()) != nullptr;
+}
+
+static Borrowed borrow(const c10::intrusive_ptr<Base> &backend)
+{
+    auto *ours = dynamic_cast<Backend *>(backend.get());
+    TORCH_CHECK_VALUE(ours, "shoal: this is a process group of another backend");
+    return Borrowed(ours->membership());
 }
 
 // A group of some ranks of the world that `parent` is the group of.
@@ -645,5 +716,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module)
     module.def("open_world", &open_world, without_gil());
     module.def("make_group", &make_group, without_gil());
     module.def("is_ours", &is_ours);
+    py::class_<Borrowed>(module, "Borrowed").def_readonly("handle", &Borrowed::handle);
+    module.def("borrow", &borrow);
     module.def("leave_all", &Membership::leave_all, without_gil());
 }

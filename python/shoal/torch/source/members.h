@@ -5,6 +5,8 @@
 #define SHOAL_TORCH_MEMBERS_H
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -41,10 +43,12 @@ struct Exchange {
         try {
             exchange->all_gather(static_cast<const uint8_t *>(in), static_cast<uint8_t *>(out_all), bytes);
             return 0;
+        } catch (const c10::Error &error) {
+            exchange->error = error.what_without_backtrace();
         } catch (const std::exception &error) {
             exchange->error = error.what();
-            return 1;
         }
+        return 1;
     }
 
   private:
@@ -54,10 +58,20 @@ struct Exchange {
         std::string turn = std::to_string(store->add("shoal/turn/" + std::to_string(rank), 1));
         store->set(key(turn, rank), std::vector<uint8_t>(in, in + bytes));
         for (int peer = 0; peer < n_ranks; peer++) {
-            std::vector<uint8_t> value = store->get(key(turn, peer)); // waits as long as the store's timeout
+            std::vector<uint8_t> value = get(key(turn, peer), peer);
             TORCH_CHECK(value.size() == bytes, "rank ", peer, " gave ", value.size(), " bytes, not ", bytes,
                         ": do all ranks use the same version of Shoal?");
             std::memcpy(out_all + size_t(peer) * bytes, value.data(), bytes);
+        }
+    }
+
+    // Waits as long as the store's timeout.
+    std::vector<uint8_t> get(const std::string &name, int peer)
+    {
+        try {
+            return store->get(name);
+        } catch (const c10::Error &error) {
+            TORCH_CHECK(false, "rank ", peer, " has not arrived: ", error.what_without_backtrace());
         }
     }
 
@@ -79,8 +93,7 @@ class World {
         options.exchange_context = &exchange;
         options.timeout_s = seconds_of(timeout);
         options.startup_timeout_s = seconds_of(timeout);
-        options.close_timeout_s =
-            10; // destroying a process group is not collective: others may do it much later
+        options.close_timeout_s = CLOSE_S;
         shoal_status status = shoal_world_open(&options, &world_);
         if (status != SHOAL_OK) {
             raise(status,
@@ -166,10 +179,67 @@ class Arena {
     std::map<size_t, size_t> used_; // offset -> bytes
 };
 
+// A group and its world. It is given back when the last that uses it lets go.
+struct Group {
+    Group(std::shared_ptr<World> world, shoal_group *handle) : world(std::move(world)), handle(handle)
+    {
+    }
+    Group(const Group &) = delete;
+
+    ~Group()
+    {
+        WithoutGil without_gil;
+        if (handle != shoal_world_group(world->get())) {
+            (void)!shoal_group_abandon(handle); // what fails here goes with the world
+        }
+        world.reset();
+    }
+
+    std::shared_ptr<World> world;
+    shoal_group *handle;
+};
+
 // A rank's part of a process group: leaving it is not collective.
+//
+// Another thread may leave while calls are made on the group. A call holds a Use until it returns; leaving refuses new
+// ones, waits for those that there are, and aborts the group if they do not end.
 class Membership {
   public:
-    Membership(std::shared_ptr<World> world, shoal_group *group) : world_(std::move(world)), group_(group)
+    class Use {
+      public:
+        explicit Use(const Membership &membership) : membership_(membership)
+        {
+            std::lock_guard<std::mutex> lock(membership_.use_mutex_);
+            TORCH_CHECK(!membership_.is_left_, "shoal: the process group was destroyed");
+            membership_.n_uses_++;
+            group_ = membership_.group_;
+        }
+        Use(const Use &) = delete;
+
+        ~Use()
+        {
+            std::lock_guard<std::mutex> lock(membership_.use_mutex_);
+            if (--membership_.n_uses_ == 0) {
+                membership_.unused_.notify_all();
+            }
+        }
+
+        operator shoal_group *() const
+        {
+            return group_->handle;
+        }
+
+        const std::shared_ptr<Group> &shared() const
+        {
+            return group_;
+        }
+
+      private:
+        const Membership &membership_;
+        std::shared_ptr<Group> group_;
+    };
+
+    explicit Membership(std::shared_ptr<Group> group) : group_(std::move(group))
     {
     }
     Membership(const Membership &) = delete;
@@ -184,26 +254,35 @@ class Membership {
     {
         auto world = std::make_shared<World>(store, rank, n_ranks, timeout);
         shoal_group *group = shoal_world_group(world->get());
-        return enlist(std::make_shared<Membership>(std::move(world), group));
+        return enlist(std::make_shared<Group>(std::move(world), group));
     }
 
     // The group of some ranks of this group's world.
     std::shared_ptr<Membership> make_group(const std::vector<int> &world_ranks, const std::string &name,
                                            int rank, Milliseconds timeout)
     {
-        shoal_group *group = nullptr;
-        check(shoal_group_create(world_of_open()->get(), world_ranks.data(), int(world_ranks.size()),
-                                 name.c_str(), &group));
-        check(shoal_group_set_timeout(group, seconds_of(timeout)));
-        TORCH_CHECK(shoal_group_rank(group) == rank, "shoal: rank ", rank, " of group ", name, " is rank ",
-                    shoal_group_rank(group), " for Shoal");
-        return enlist(std::make_shared<Membership>(world_of_open(), group));
+        Use use(*this);
+        const std::shared_ptr<World> &world = use.shared()->world;
+        shoal_group *handle = nullptr;
+        check(shoal_group_create(world->get(), world_ranks.data(), int(world_ranks.size()), name.c_str(),
+                                 &handle));
+        auto group = std::make_shared<Group>(world, handle);
+        check(shoal_group_set_timeout(handle, seconds_of(timeout)));
+        TORCH_CHECK(shoal_group_rank(handle) == rank, "shoal: rank ", rank, " of group ", name, " is rank ",
+                    shoal_group_rank(handle), " for Shoal");
+        return enlist(std::move(group));
     }
 
-    shoal_group *group() const
+    // The group, for the call in whose expression this stands.
+    Use group() const
     {
-        TORCH_CHECK(world_, "shoal: the process group was destroyed");
-        return group_;
+        return Use(*this);
+    }
+
+    // Keeps the group and its world, also when the process group is destroyed.
+    std::shared_ptr<Group> share() const
+    {
+        return Use(*this).shared();
     }
 
     // Remembers the last collective that was started. Those of one group end in order.
@@ -217,16 +296,20 @@ class Membership {
     // does, it first waits for collectives that were started; a negative limit waits until their own deadline.
     void leave(double limit_s = -1)
     {
-        if (!world_) {
-            return;
-        }
         WithoutGil without_gil;
-        wait_for_last(limit_s);
-        arena_.reset();
-        if (group_ != shoal_world_group(world_->get())) {
-            (void)!shoal_group_abandon(group_); // what fails here goes with the world
+        {
+            std::lock_guard<std::mutex> lock(use_mutex_);
+            if (is_left_) {
+                return;
+            }
+            is_left_ = true;
         }
-        world_.reset();
+        wait_for_last(limit_s);
+        wait_for_uses();
+        drop_arena();
+        std::shared_ptr<Group> group; // outlives the lock
+        std::lock_guard<std::mutex> lock(use_mutex_);
+        group.swap(group_);
     }
 
     // A tensor in symmetric memory, or elsewhere if there is no room. The first call is collective.
@@ -244,7 +327,12 @@ class Membership {
     // Leaves every group and closes every world, because the process ends.
     static void leave_all()
     {
-        for (auto &listed : list()) {
+        std::vector<std::weak_ptr<Membership>> all;
+        {
+            std::lock_guard<std::mutex> lock(list_mutex());
+            all = list();
+        }
+        for (auto &listed : all) {
             if (auto membership = listed.lock()) {
                 membership->leave(CLOSE_S);
             }
@@ -253,10 +341,19 @@ class Membership {
     }
 
   private:
-    std::shared_ptr<World> world_of_open() const
+    // How long calls of other threads may take before they are aborted.
+    static constexpr std::chrono::seconds PATIENCE{2};
+
+    void wait_for_uses()
     {
-        TORCH_CHECK(world_, "shoal: the process group was destroyed");
-        return world_;
+        std::unique_lock<std::mutex> lock(use_mutex_);
+        auto is_unused = [this] { return n_uses_ == 0; };
+        if (!unused_.wait_for(lock, PATIENCE, is_unused)) {
+            lock.unlock();
+            (void)!shoal_group_abort(group_->handle, "torch.distributed: the process group was destroyed");
+            lock.lock();
+            unused_.wait_for(lock, PATIENCE, is_unused); // a call that still goes on keeps the group
+        }
     }
 
     void wait_for_last(double limit_s)
@@ -275,13 +372,20 @@ class Membership {
         }
     }
 
+    void drop_arena()
+    {
+        std::lock_guard<std::mutex> lock(arena_mutex_);
+        arena_.reset();
+    }
+
     std::shared_ptr<Arena> find_arena()
     {
         WithoutGil without_gil; // before the lock: others may want both
+        Use use(*this);
         std::lock_guard<std::mutex> lock(arena_mutex_);
         if (!arena_ && !has_no_arena_) {
             try {
-                arena_ = std::make_shared<Arena>(world_of_open(), group_, Arena::configured_bytes());
+                arena_ = std::make_shared<Arena>(use.shared()->world, use, Arena::configured_bytes());
             } catch (const c10::Error &error) {
                 // It fails on all members alike: a transport without shared memory, or too little memory.
                 has_no_arena_ = true;
@@ -297,10 +401,16 @@ class Membership {
         return *memberships;
     }
 
-    static std::shared_ptr<Membership> enlist(std::shared_ptr<Membership> membership)
+    static std::mutex &list_mutex()
     {
-        static std::mutex mutex;
-        std::lock_guard<std::mutex> lock(mutex);
+        static auto *mutex = new std::mutex;
+        return *mutex;
+    }
+
+    static std::shared_ptr<Membership> enlist(std::shared_ptr<Group> group)
+    {
+        auto membership = std::make_shared<Membership>(std::move(group));
+        std::lock_guard<std::mutex> lock(list_mutex());
         auto &all = list();
         all.erase(std::remove_if(all.begin(), all.end(), [](auto &listed) { return listed.expired(); }),
                   all.end());
@@ -308,13 +418,26 @@ class Membership {
         return membership;
     }
 
-    std::shared_ptr<World> world_;
-    shoal_group *group_;
+    std::shared_ptr<Group> group_;
+    mutable std::mutex use_mutex_;
+    mutable std::condition_variable unused_;
+    mutable size_t n_uses_ = 0;
+    bool is_left_ = false;
     std::mutex last_mutex_;
     std::weak_ptr<Operation> last_;
     std::mutex arena_mutex_;
     std::shared_ptr<Arena> arena_;
     bool has_no_arena_ = false;
+};
+
+// The group of a process group, for calls of the library from Python (checkpoints). It stays open meanwhile.
+struct Borrowed {
+    explicit Borrowed(const Membership &from) : group(from.share()), handle(uintptr_t(group->handle))
+    {
+    }
+
+    std::shared_ptr<Group> group;
+    uintptr_t handle;
 };
 
 } // namespace shoal_torch

@@ -2,14 +2,17 @@
 // monitored_barrier: a barrier that names the ranks that do not arrive, and after which the group can be used whatever
 // happened.
 //
-// Every rank tells rank 0 that it has arrived, and waits for rank 0's verdict. Messages carry the number of the barrier,
-// so that one that was given up leaves nothing behind that the next could take for its own.
+// Every rank tells rank 0 that it has arrived, and waits for rank 0's verdict. A rank that gives up tells that, too, so
+// that its arrival does not count for the next barrier. A verdict carries the number of the arrival that it answers: one
+// that comes too late answers no later arrival.
 #ifndef SHOAL_TORCH_MONITORED_H
 #define SHOAL_TORCH_MONITORED_H
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "versions.h"
@@ -20,8 +23,8 @@ class MonitoredBarrier {
   public:
     void run(shoal_group *group, double timeout_s, bool wait_all_ranks)
     {
+        std::lock_guard<std::mutex> lock(mutex_);
         Deadline deadline(timeout_s);
-        number_++;
         if (shoal_group_rank(group) == 0) {
             lead(group, deadline, wait_all_ranks);
         } else {
@@ -35,9 +38,10 @@ class MonitoredBarrier {
     static constexpr int VERDICT_TAG = 0x7fffffff;
 
     struct Message {
-        int64_t number;
-        int64_t missing; // in verdicts: the first rank that did not arrive, or -1
+        int64_t number;  // of the arrival
+        int64_t missing; // in verdicts: the first rank that did not arrive, or -1; or GIVES_UP
     };
+    static constexpr int64_t GIVES_UP = -2;
 
     struct Deadline {
         explicit Deadline(double seconds) : timeout_s(seconds), begin(std::chrono::steady_clock::now())
@@ -57,66 +61,84 @@ class MonitoredBarrier {
     };
 
     static shoal_status transfer(shoal_group *group, shoal_direction direction, Message &message, int peer,
-                                 int tag, const Deadline &deadline)
+                                 int tag, double timeout_s)
     {
         shoal_transfer transfer = {direction, &message, sizeof(message), SHOAL_U8, peer, tag};
         shoal_transfer_options options = SHOAL_TRANSFER_OPTIONS_INIT;
-        options.timeout_s = deadline.left();
+        options.timeout_s = timeout_s;
         return shoal_group_transfer_with(group, &transfer, 1, &options);
     }
 
-    // Receives the message of this barrier; those of earlier ones are dropped.
-    shoal_status receive(shoal_group *group, Message &message, int peer, int tag,
-                         const Deadline &deadline) const
+    // Waits until `peer` has arrived and has not given up again: what it has sent is read to the end.
+    static shoal_status await_arrival(shoal_group *group, Message &message, int peer,
+                                      const Deadline &deadline)
     {
-        do {
-            shoal_status status = transfer(group, SHOAL_RECV, message, peer, tag, deadline);
+        for (bool has_arrived = false;;) {
+            Message next;
+            shoal_status status = transfer(group, SHOAL_RECV, next, peer, ARRIVAL_TAG,
+                                           has_arrived ? AT_ONCE_S : deadline.left());
+            if (status == SHOAL_ERR_TIMEOUT && has_arrived) {
+                return SHOAL_OK;
+            }
             if (status != SHOAL_OK) {
                 return status;
             }
-        } while (message.number < number_);
-        return SHOAL_OK;
+            has_arrived = next.missing != GIVES_UP;
+            message = next;
+        }
     }
 
     void lead(shoal_group *group, const Deadline &deadline, bool wait_all_ranks)
     {
-        std::vector<int> arrived;
+        std::vector<std::pair<int, Message>> arrived;
         std::vector<int> missing;
         std::string reason;
         for (int peer = 1; peer < shoal_group_n_ranks(group) && (missing.empty() || wait_all_ranks); peer++) {
             Message message;
-            if (receive(group, message, peer, ARRIVAL_TAG, deadline) == SHOAL_OK) {
-                arrived.push_back(peer);
-            } else {
+            shoal_status status = await_arrival(group, message, peer, deadline);
+            if (status == SHOAL_OK) {
+                arrived.emplace_back(peer, message);
+            } else if (status == SHOAL_ERR_TIMEOUT) {
                 missing.push_back(peer);
                 reason = shoal_error_text();
+            } else {
+                raise(status, "Rank 0 waited in monitoredBarrier for rank " + std::to_string(peer) + ": " +
+                                  shoal_error_text());
             }
         }
-        for (int peer : arrived) {
-            Message verdict = {number_, missing.empty() ? -1 : missing[0]};
-            (void)!transfer(group, SHOAL_SEND, verdict, peer, VERDICT_TAG, Deadline(1));
+        for (auto &answered : arrived) {
+            answered.second.missing = missing.empty() ? -1 : missing[0];
+            (void)!transfer(group, SHOAL_SEND, answered.second, answered.first, VERDICT_TAG, 1);
         }
         if (!missing.empty()) {
-            raise(SHOAL_ERR_TIMEOUT, describe(missing) + " failed to pass monitoredBarrier in " +
-                                         deadline.text() + " (" + reason + ")");
+            raise(SHOAL_ERR_TIMEOUT, "Rank 0 timed out in monitoredBarrier: " + describe(missing) +
+                                         " failed to pass monitoredBarrier in " + deadline.text() + " (" +
+                                         reason + ")");
         }
     }
 
     void follow(shoal_group *group, const Deadline &deadline)
     {
-        Message message = {number_, -1};
-        shoal_status status = transfer(group, SHOAL_SEND, message, 0, ARRIVAL_TAG, deadline);
-        if (status == SHOAL_OK) {
-            status = receive(group, message, 0, VERDICT_TAG, deadline);
-        }
-        std::string rank = "Rank " + std::to_string(shoal_group_rank(group));
+        const Message arrival = {++number_, -1};
+        Message message = arrival;
+        shoal_status status = transfer(group, SHOAL_SEND, message, 0, ARRIVAL_TAG, deadline.left());
+        do {
+            if (status == SHOAL_OK) {
+                status = transfer(group, SHOAL_RECV, message, 0, VERDICT_TAG, deadline.left());
+            }
+        } while (status == SHOAL_OK && message.number != arrival.number);
+        // Programs look for these words, which are Gloo's.
+        std::string text = "Rank " + std::to_string(shoal_group_rank(group)) +
+                           " successfully reached monitoredBarrier, but received errors while waiting for "
+                           "send/recv from rank 0";
         if (status != SHOAL_OK) {
-            raise(status, rank + " waited in monitoredBarrier for rank 0, which waits for the others, for " +
-                              deadline.text() + ": " + shoal_error_text());
+            text += " for " + deadline.text() + ": " + shoal_error_text();
+            message = {arrival.number, GIVES_UP};
+            (void)!transfer(group, SHOAL_SEND, message, 0, ARRIVAL_TAG, 1);
+            raise(status, text);
         }
         if (message.missing >= 0) {
-            raise(SHOAL_ERR_TIMEOUT, rank + " reached monitoredBarrier, and rank 0 says: Rank " +
-                                         std::to_string(message.missing) +
+            raise(SHOAL_ERR_TIMEOUT, text + ": Rank " + std::to_string(message.missing) +
                                          " failed to pass monitoredBarrier in time");
         }
     }
@@ -130,6 +152,9 @@ class MonitoredBarrier {
         return text;
     }
 
+    // Enough for what has been sent already.
+    static constexpr double AT_ONCE_S = 1e-6;
+    std::mutex mutex_;
     int64_t number_ = 0;
 };
 

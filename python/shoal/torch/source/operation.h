@@ -6,15 +6,21 @@
 #ifndef SHOAL_TORCH_OPERATION_H
 #define SHOAL_TORCH_OPERATION_H
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 
+#include <c10/core/InferenceMode.h>
+#include <c10/util/SmallVector.h>
+
 #include "elements.h"
 #include "pool.h"
+#include "recording.h"
 #include "versions.h"
 
 namespace shoal_torch {
@@ -24,17 +30,30 @@ class Operation : public std::enable_shared_from_this<Operation> {
     shoal_work *work = nullptr; // of an operation that was started
     bool is_started = true;     // false: the call blocks
     int source = -1;            // of a receive: who sent
-    Tensors outputs;
+    c10::SmallVector<at::Tensor, 1> outputs;
+    Recording recording;
+
+    // It is not freed while it is in flight, however it is dropped: Shoal uses the memory of its tensors.
+    static std::shared_ptr<Operation> make()
+    {
+        return std::shared_ptr<Operation>(new Operation, drop);
+    }
 
     ~Operation()
     {
         shoal_work_free(work);
     }
 
+    void set_outputs(at::TensorList tensors)
+    {
+        outputs.assign(tensors.begin(), tensors.end());
+    }
+
     // The memory of a tensor that is read: its own, or a contiguous copy.
     at::Tensor read(const at::Tensor &tensor)
     {
         check_tensor(tensor);
+        recording.add_input(tensor);
         kept_.push_back(tensor.contiguous());
         return kept_.back();
     }
@@ -98,7 +117,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
     {
         if (state_.load() == OPEN) {
             shoal_status status = shoal_work_wait(work, timeout_s);
-            std::string text = shoal_error_text();
+            std::string text = status == SHOAL_OK ? "" : shoal_error_text();
             if (status == SHOAL_ERR_TIMEOUT && timeout_s >= 0 && !shoal_work_test(work)) {
                 raise(status, "the operation goes on; " + text);
             }
@@ -121,6 +140,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
             return;
         }
         std::exception_ptr error = finish_outputs(status, text);
+        recording.end();
         kept_.clear();
         std::vector<std::function<void()>> listeners;
         {
@@ -153,7 +173,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
         }
     }
 
-    // From now on the operation owns itself until it has ended: for a future, or because its work was dropped.
+    // From now on the operation owns itself until it has ended: for a future, or because it was dropped.
     void watch()
     {
         if (state_.load() != OPEN || is_watched_.exchange(true)) {
@@ -167,7 +187,36 @@ class Operation : public std::enable_shared_from_this<Operation> {
         }
     }
 
+    // A profile has the time at which the operation has ended, not that at which somebody has waited for it.
+    void watch_if_recorded()
+    {
+        if (recording.is_on()) {
+            watch();
+        }
+    }
+
   private:
+    Operation() = default;
+
+    static void drop(Operation *operation)
+    {
+        bool is_in_flight = operation->work && operation->state_.load() == OPEN && !operation->test();
+        if (is_in_flight && !operation->is_watched_) {
+            std::shared_ptr<Operation> again(operation, drop); // drops it again if it cannot be watched
+            try {
+                again->watch();
+            } catch (const std::exception &error) {
+                TORCH_WARN("shoal: ", error.what());
+            }
+            return;
+        }
+        if (is_in_flight) { // fails at once in a child of fork()
+            shoal_status status = shoal_work_wait(operation->work, -1);
+            operation->settle(status, shoal_error_text());
+        }
+        delete operation;
+    }
+
     enum {
         OPEN,
         SETTLING,
@@ -177,6 +226,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
     at::Tensor stand_in(const at::Tensor &tensor, bool is_read)
     {
         check_tensor(tensor);
+        if (is_read) {
+            recording.add_input(tensor);
+        }
         kept_.push_back(tensor);
         if (tensor.is_contiguous()) {
             return tensor;
@@ -197,6 +249,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
             }
             at::NoGradGuard without_grad;
             for (auto &pair : copied_back) {
+                c10::InferenceMode as_made(pair.first.is_inference()); // this may be another thread
                 pair.first.copy_(pair.second);
             }
         } catch (...) {
@@ -216,7 +269,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
         });
     }
 
-    Tensors kept_;
+    c10::SmallVector<at::Tensor, 4> kept_;
     std::vector<std::pair<at::Tensor, at::Tensor>> copied_back_;
     std::atomic<int> state_{OPEN};
     std::atomic<bool> is_watched_{false};
@@ -226,10 +279,11 @@ class Operation : public std::enable_shared_from_this<Operation> {
     std::vector<std::function<void()>> listeners_;
 };
 using OperationPtr = std::shared_ptr<Operation>;
+using Operations = c10::SmallVector<OperationPtr, 1>;
 
 class Work : public c10d::Work {
   public:
-    Work(int rank, OpType type, std::vector<OperationPtr> operations)
+    Work(int rank, OpType type, Operations operations)
         : c10d::Work(rank, type), operations_(std::move(operations))
     {
     }
@@ -289,8 +343,14 @@ class Work : public c10d::Work {
 
     bool wait(Milliseconds timeout) override
     {
+        auto begin = std::chrono::steady_clock::now();
         for (auto &operation : operations_) {
-            operation->wait(timeout == kNoTimeout ? -1 : double(timeout.count()) / 1e3);
+            double limit_s = -1;
+            if (timeout != kNoTimeout) { // one limit for all of them
+                std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+                limit_s = std::max(double(timeout.count()) / 1e3 - passed.count(), 0.0);
+            }
+            operation->wait(limit_s);
         }
         return true;
     }
@@ -312,7 +372,11 @@ class Work : public c10d::Work {
             }
             future_ = future;
         }
-        auto operations = std::make_shared<std::vector<OperationPtr>>(operations_);
+        if (isCompleted()) {
+            complete(future, operations_);
+            return future;
+        }
+        auto operations = std::make_shared<Operations>(operations_);
         auto n_left = std::make_shared<std::atomic<size_t>>(operations_.size() + 1);
         auto count = [future, operations, n_left] {
             if (n_left->fetch_sub(1) == 1) {
@@ -320,7 +384,6 @@ class Work : public c10d::Work {
             }
         };
         for (auto &operation : operations_) {
-            (void)operation->test();
             operation->when_done(count);
         }
         count();
@@ -328,7 +391,7 @@ class Work : public c10d::Work {
     }
 
   private:
-    static void complete(const FuturePtr &future, const std::vector<OperationPtr> &operations)
+    static void complete(const FuturePtr &future, const Operations &operations)
     {
         for (auto &operation : operations) {
             if (operation->error()) {
@@ -339,7 +402,7 @@ class Work : public c10d::Work {
         future->markCompleted(c10::IValue(outputs_of(operations)));
     }
 
-    static Tensors outputs_of(const std::vector<OperationPtr> &operations)
+    static Tensors outputs_of(const Operations &operations)
     {
         Tensors outputs;
         for (auto &operation : operations) {
@@ -358,7 +421,7 @@ class Work : public c10d::Work {
         return nullptr;
     }
 
-    std::vector<OperationPtr> operations_;
+    Operations operations_;
     std::mutex future_mutex_;
     FuturePtr future_;
 };
