@@ -7,7 +7,7 @@ RELEASE_OPTIONS ?=
 # For ctest: make test TEST_OPTIONS='-R unit/base -j 8'
 TEST_OPTIONS ?=
 
-.PHONY: all run test test-asan test-tsan test-browser test-python wheel test-hosts test-slurm bench sweep drill deviate settings soak soak-python fuzz fuzz-passes install uninstall lint tidy clean
+.PHONY: all run test test-asan test-tsan test-browser test-python wheel test-hosts test-slurm bench sweep drill deviate settings soak soak-python soak-torch fuzz fuzz-passes install uninstall lint tidy clean
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -96,6 +96,11 @@ soak:
 # Half an hour. `python/tests/random_programs.py --seed NUMBER` repeats one program.
 soak-python: all
 	@scripts/soak_python.sh
+
+# Half an hour. `python/tests/torch_programs.py --count 1 --first NUMBER` repeats one program.
+soak-torch: all
+	@scripts/deps.sh build python
+	@scripts/soak_torch.sh
 
 # `JOBS=16 scripts/fuzz.sh 3600` runs each for an hour, `scripts/fuzz.sh 600 safetensors` one for longer.
 fuzz:

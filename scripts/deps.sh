@@ -29,6 +29,7 @@ test       pkg-config       pkg-config
 test       perl             perl @JSON::PP
 test       perl             perl @File::Find
 test       libopenblas0-pthread  =libopenblas.so.0
+test       libdnnl2         =libdnnl.so.2
 test       libopenmpi-dev   mpicc.openmpi <mpi.h>
 test       openmpi-bin      mpirun.openmpi
 test       libmpich-dev     mpicc.mpich <mpi.h>
