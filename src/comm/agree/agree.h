@@ -6,12 +6,12 @@
  *   outcome.c      An all_reduce finds the rank whose failure all ranks report; if there is one, it broadcasts its text.
  *   same.c         The first rank broadcasts its bytes, and each rank compares them with its own. An all_reduce finds
  *                  the first rank that differs.
- *   records.c      An all_gather gives all ranks the records of all, so that each finds any difference by itself.
  *   known.c        The same for texts, which a rank may not have.
+ *   records.c      An all_gather gives all ranks the records of all, so that each finds any difference by itself.
  *   check_equal.c  The same for settings of a program: shoal_group_check_equal.
  *   send.c         Bytes of one rank for all, or of all ranks, for which each rank needs memory.
  *
- * The first two allocate no memory, which could be missing on one rank only. A dead peer or a missed deadline is an
+ * The first three allocate no memory, which could be missing on one rank only. A dead peer or a missed deadline is an
  * error of the collectives.
  */
 #ifndef COMM_AGREE_AGREE_H
@@ -107,8 +107,8 @@ shoal_status agree_on_string(shoal_group *group, const char *name, const char *v
    rank's. */
 shoal_status agree_on(shoal_group *group, const char *what, const void *data, size_t bytes);
 
-/* So much of a text is sent, with the 0 at the end. */
-#define AGREE_KNOWN_BYTES 2048
+/* A text has at most so many bytes, with the 0 at the end. */
+#define AGREE_KNOWN_BYTES 8448
 
 /*
  * Collective. A text that ranks may not have: "" is not compared. If two ranks have different ones, SHOAL_ERR_MISMATCH

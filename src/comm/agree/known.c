@@ -1,43 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Comparing texts of ranks that have one. A hash of every rank's text is gathered first, which is all if none differs.
- * All ranks see the same hashes, so all of them exchange the texts, or none does.
+ * Comparing texts of ranks that have one. The first rank that has one sends it to all, and each rank compares it with its
+ * own. No memory is allocated, which could be missing on one rank only.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/try.h"
 #include "comm/agree/agree.h"
 
 enum {
-    FEW_RANKS = 64,   /* have room on the stack */
     SHOWN_BYTES = 224 /* of a text in an error */
 };
 
-/* The first rank that has a text, and the first that has another one; -1 if there is none. */
-struct pair {
-    int first;
-    int other;
+/* A rank's text, which all ranks have. */
+struct known {
+    char text[AGREE_KNOWN_BYTES];
+    int32_t world_rank;
 };
-
-static struct pair find_pair(const struct agree_records *hashes)
-{
-    struct pair pair = {.first = -1, .other = -1};
-    uint64_t first = 0;
-    for (int rank = 0; rank < hashes->n_ranks && pair.other < 0; rank++) {
-        uint64_t hash;
-        memcpy(&hash, agree_record(hashes, rank), sizeof hash);
-        if (pair.first < 0 && hash != 0) {
-            pair.first = rank;
-            first = hash;
-        } else if (hash != 0 && hash != first) {
-            pair.other = rank;
-        }
-    }
-    return pair;
-}
 
 /* The first place in which two texts differ: of a long text, what stands around it is shown. */
 static size_t find_place(const char *a, const char *b)
@@ -54,38 +36,49 @@ static const char *show_from(const char *text, size_t place)
     return strlen(text) < SHOWN_BYTES || place < SHOWN_BYTES / 2 ? text : text + place - SHOWN_BYTES / 2;
 }
 
-static shoal_status fail_pair(const struct agreement *agreement, const char *what, const char *mine,
-                              const struct pair *pair)
+/* Collective. Gives all ranks the text of one of them. */
+static shoal_status send_known(const struct agreement *agreement, int rank, const char *mine,
+                               struct known *known_out)
 {
-    char texts[2][AGREE_KNOWN_BYTES];
-    int world_ranks[2] = {pair->first, pair->other};
-    for (int i = 0; i < 2; i++) {
-        int rank = i == 0 ? pair->first : pair->other;
-        (void)snprintf(texts[i], sizeof texts[i], "%s", mine);
-        int32_t world_rank = agreement->world_rank;
-        TRY(agree_send(agreement, texts[i], sizeof texts[i], rank));
-        TRY(agree_send(agreement, &world_rank, sizeof world_rank, rank));
-        texts[i][sizeof texts[i] - 1] = '\0';
-        world_ranks[i] = world_rank;
+    uint64_t bytes = strlen(mine) + 1;
+    (void)snprintf(known_out->text, sizeof known_out->text, "%s", mine);
+    known_out->world_rank = agreement->world_rank;
+    TRY(agree_send(agreement, &bytes, sizeof bytes, rank));
+    if (bytes > sizeof known_out->text) { /* the same number on all ranks */
+        return error_set(SHOAL_ERR_INTERNAL,
+                         "rank %d: a text of %" PRIu64 " bytes to compare, at most %zu are possible", rank,
+                         bytes, sizeof known_out->text);
     }
-    size_t place = find_place(texts[0], texts[1]);
+    TRY(agree_send(agreement, known_out->text, bytes, rank));
+    TRY(agree_send(agreement, &known_out->world_rank, sizeof known_out->world_rank, rank));
+    known_out->text[bytes - 1] = '\0';
+    return SHOAL_OK;
+}
+
+static shoal_status fail_pair(const char *what, const struct known *first, const struct known *other)
+{
+    size_t place = find_place(first->text, other->text);
     return error_set(SHOAL_ERR_MISMATCH, "ranks differ in %s: rank %d has \"%.*s\", rank %d has \"%.*s\"",
-                     what, world_ranks[0], SHOWN_BYTES, show_from(texts[0], place), world_ranks[1],
-                     SHOWN_BYTES, show_from(texts[1], place));
+                     what, first->world_rank, SHOWN_BYTES, show_from(first->text, place), other->world_rank,
+                     SHOWN_BYTES, show_from(other->text, place));
 }
 
 shoal_status agree_on_known(const struct agreement *agreement, const char *what, const char *text)
 {
-    uint64_t room[FEW_RANKS];
-    struct agree_records hashes;
-    uint64_t mine = text[0] ? hash_bytes(1, text, strlen(text)) | 1 : 0;
-    shoal_status status = agree_gather(agreement, &mine, sizeof mine,
-                                       (struct agree_room){.data = room, .bytes = sizeof room}, &hashes);
-    struct pair pair = {.other = -1};
-    if (status == SHOAL_OK) {
-        pair = find_pair(&hashes);
+    struct known known;
+    struct known known_other;
+    struct agree_first first;
+    struct agree_first other;
+    TRY(agree_find_first(agreement, text[0] ? 0 : AGREE_NO_KEY, &first));
+    if (first.rank < 0) {
+        return SHOAL_OK;
     }
-    agree_free_records(&hashes);
-    TRY(status);
-    return pair.other < 0 ? SHOAL_OK : fail_pair(agreement, what, text, &pair);
+    TRY(send_known(agreement, first.rank, text, &known));
+    bool differs = text[0] && strcmp(text, known.text) != 0;
+    TRY(agree_find_first(agreement, differs ? 0 : AGREE_NO_KEY, &other));
+    if (other.rank < 0) {
+        return SHOAL_OK;
+    }
+    TRY(send_known(agreement, other.rank, text, &known_other));
+    return fail_pair(what, &known, &known_other);
 }

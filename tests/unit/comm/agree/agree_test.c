@@ -288,6 +288,40 @@ TEST_RANKS(places_of_differences, 3)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* Texts that a rank may not have. Every character counts, also the last one of the longest text. */
+TEST_RANKS(known_texts, 3)
+{
+    static const struct {
+        const char *texts[3];
+        const char *words; /* NULL: they agree */
+    } rows[] = {{{"", "", ""}, NULL},
+                {{"a", "", "a"}, NULL},
+                {{"", "", "a"}, NULL},
+                {{"a", "b", "a"}, "ranks differ in colours: rank 0 has \"a\", rank 1 has \"b\""},
+                {{"", "b", "a"}, "ranks differ in colours: rank 1 has \"b\", rank 2 has \"a\""},
+                {{"ab", "", "a"}, "ranks differ in colours: rank 0 has \"ab\", rank 2 has \"a\""}};
+    char text[AGREE_KNOWN_BYTES];
+    shoal_world *world;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    const struct agreement agreement = agreement_on(group);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        shoal_status status = agree_on_known(&agreement, "colours", rows[i].texts[self->rank]);
+        CHECK_STATUS(status, rows[i].words ? SHOAL_ERR_MISMATCH : SHOAL_OK);
+        if (rows[i].words) {
+            CHECK_STRING(shoal_error_text(), rows[i].words);
+        }
+    }
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    CHECK_OK(agree_on_known(&agreement, "colours", text));
+    text[sizeof text - 2] = self->rank == 2 ? 'y' : 'x';
+    CHECK_STATUS(agree_on_known(&agreement, "colours", text), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("xxx\", rank 2 has \"xxx");
+    CHECK_ERROR_TEXT("xxy\"");
+    CHECK_OK(shoal_world_close(world));
+}
+
 TEST_RANKS(bytes_of_the_first_rank, 3)
 {
     shoal_world *world;
