@@ -125,12 +125,13 @@ install: all
 uninstall:
 	@scripts/uninstall.sh build "$${DESTDIR:+$(call absolute,DESTDIR)}$(call absolute,PREFIX)"
 
+# The sources of the MPI modules are checked too, which takes the packages of the tests.
 lint:
-	@scripts/deps.sh build lint
+	@scripts/deps.sh build test lint
 	@scripts/lint.sh
 
 tidy:
-	@scripts/deps.sh build lint
+	@scripts/deps.sh build test lint
 	@scripts/tidy.sh
 
 clean:
