@@ -6,14 +6,26 @@ use warnings;
 use HTTP::Tiny;
 use JSON::PP;
 
-# Starts chromedriver on a free port, and a browser without a window.
+# Gives the process, its output and its port; no port if it ended.
+sub start_chromedriver
+{
+    my $pid = open my $out, '-|', 'chromedriver', '--port=0' or die "chromedriver: $!\n";
+    while (defined(my $line = <$out>)) {
+        return ($pid, $out, $1) if $line =~ /started successfully on port (\d+)/;
+    }
+    close $out;
+    return ();
+}
+
+# Starts chromedriver on a free port, and a browser without a window. chromedriver takes a port that is free for IPv4,
+# and ends if another program has it for IPv6.
 sub start
 {
     my ($class) = @_;
-    my $pid = open my $out, '-|', 'chromedriver', '--port=0' or die "chromedriver: $!\n";
-    my $port;
-    while (!defined $port && defined(my $line = <$out>)) {
-        $port = $1 if $line =~ /started successfully on port (\d+)/;
+    my ($pid, $out, $port);
+    for (1 .. 5) {
+        ($pid, $out, $port) = start_chromedriver();
+        last if defined $port;
     }
     die "chromedriver did not start\n" if !defined $port;
     my $self = bless {pid => $pid, out => $out, http => HTTP::Tiny->new(timeout => 120), base => "http://127.0.0.1:$port"}, $class;
