@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Transports that are loaded: libshoal_transport_<name>-<interface>.so, in a folder of SHOAL_MODULE_PATH or in the folder
- * "shoal" beside the library, with one exported function. docs/design/transport.md says where exactly it is looked for,
- * and how to write one.
+ * Transports that are loaded: libshoal_transport_<name>-<interface>.so (base/module.h). docs/design/transport.md says where
+ * exactly it is looked for, and how to write one.
  *
  * A module may use the public headers, the inline functions of src/transport, and the services that it is given. It
  * sees no other symbol of the library, which may be linked statically. A module is never unloaded.
@@ -16,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/module.h"
 #include "shoal/dtype.h"
 #include "shoal/log.h"
 #include "shoal/status.h"
@@ -132,10 +132,7 @@ extern const struct transport_services transport_services;
 shoal_status transport_module_load(const char *name, const struct transport_services *services,
                                    const struct transport **transport_out);
 
-/* What the names of the files of modules end with: "-1.so". */
-#define TRANSPORT_MODULE_SUFFIX TRANSPORT_MODULE_SUFFIX_OF(TRANSPORT_INTERFACE)
-#define TRANSPORT_MODULE_SUFFIX_OF(interface) TRANSPORT_MODULE_SUFFIX_TEXT(interface)
-#define TRANSPORT_MODULE_SUFFIX_TEXT(interface) "-" #interface ".so"
+#define TRANSPORT_MODULE_SUFFIX MODULE_SUFFIX_OF(TRANSPORT_INTERFACE)
 
 /* Modules whose names begin with this are the flavours of transport "mpi", in libshoal_<name>-<interface>.so
    (transport/mpi_flavour.h). */
@@ -148,13 +145,8 @@ bool transport_module_is_there(const char *name);
    in. */
 void *transport_module_symbol(const struct transport *transport, const char *symbol);
 
-/*
- * Visits the modules in the folders where they are looked for, in the order of their names. If several have one name,
- * the one that would be loaded is visited. Nothing is loaded. A folder that cannot be read counts as empty. The
- * visitor's first failure ends the visit.
- */
-typedef shoal_status transport_module_visitor(void *context, const char *name, const char *path);
-shoal_status transport_module_list(transport_module_visitor *visit, void *context);
+/* Visits the modules in the folders where they are looked for (base/module.h). */
+shoal_status transport_module_list(module_visitor *visit, void *context);
 
 /* SHOAL_OK if a table can be used: size, interface, and all that is required. */
 shoal_status transport_check(const struct transport *transport);
