@@ -2,18 +2,28 @@
 # Transports in libraries of their own, which libshoal loads. They see the headers of src/, and no symbol of the library:
 # what they need of it comes through services (transport/module.h). The number of that interface is part of their names, so
 # that those of several versions of the library can lie in one folder.
-file(STRINGS "${CMAKE_SOURCE_DIR}/src/transport/transport.h" interface_line REGEX "^#define TRANSPORT_INTERFACE [0-9]+")
-if(NOT interface_line MATCHES "^#define TRANSPORT_INTERFACE ([0-9]+)")
-    message(FATAL_ERROR "src/transport/transport.h does not define TRANSPORT_INTERFACE")
-endif()
-set(SHOAL_MODULE_SUFFIX "-${CMAKE_MATCH_1}")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/transport/transport.h")
+foreach(kind TRANSPORT DEVICE)
+    set(header "${CMAKE_SOURCE_DIR}/src/transport/transport.h")
+    if(kind STREQUAL DEVICE)
+        set(header "${CMAKE_SOURCE_DIR}/src/device/row.h")
+    endif()
+    file(STRINGS "${header}" interface_line REGEX "^#define ${kind}_INTERFACE [0-9]+")
+    if(NOT interface_line MATCHES "^#define ${kind}_INTERFACE ([0-9]+)")
+        message(FATAL_ERROR "${header} does not define ${kind}_INTERFACE")
+    endif()
+    set(SHOAL_${kind}_SUFFIX "-${CMAKE_MATCH_1}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${header}")
+endforeach()
 
-# shoal_name_module(TARGET STEM): the file of a module is lib<STEM>-<interface>.so.
+# shoal_name_module(TARGET STEM [KIND]): the file of a module is lib<STEM>-<interface>.so. KIND is TRANSPORT or DEVICE.
 function(shoal_name_module target stem)
+    set(kind TRANSPORT)
+    if(ARGC GREATER 2)
+        set(kind "${ARGV2}")
+    endif()
     set_target_properties("${target}" PROPERTIES
         PREFIX "lib"
-        OUTPUT_NAME "${stem}${SHOAL_MODULE_SUFFIX}")
+        OUTPUT_NAME "${stem}${SHOAL_${kind}_SUFFIX}")
 endfunction()
 
 # shoal_add_transport_module(NAME SOURCE...): libshoal_transport_<NAME>-<interface>.so from sources beside the calling file, in

@@ -179,6 +179,14 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_register(const shoal_op_definit
                                                           const shoal_op **op_out);
 
 /*
+ * Adds a kernel of a registered op for another device than the CPU; without one, calls with tensors there are
+ * SHOAL_ERR_UNSUPPORTED. The kernel puts its work behind earlier work of the device, as that device's header says, and
+ * does not touch the elements itself.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_add_kernel(const shoal_op *op, shoal_device device,
+                                                            shoal_op_kernel kernel);
+
+/*
  * States what results of the program's kernels depend on beside their arguments: the BLAS that was found, its version,
  * the instructions that it uses. Ranks compare these texts when FSDP or DDP compare their parameters, and when a
  * compiled step is bound: results of ranks that differ would not have the bits of one process, and nobody would notice.

@@ -48,6 +48,9 @@ SHOAL_API shoal_tensor *shoal_contiguous(shoal_tensor *self);
 SHOAL_API shoal_tensor *shoal_copy_(shoal_tensor *self, shoal_tensor *source);
 /* Returns the tensor itself if it has that dtype, otherwise a cast copy. */
 SHOAL_API shoal_tensor *shoal_to_dtype(shoal_tensor *self, shoal_dtype dtype);
+/* Returns the tensor itself if it is on that device, otherwise a contiguous copy there. To the CPU, it waits until the
+   copy is made. */
+SHOAL_API shoal_tensor *shoal_to_device(shoal_tensor *self, shoal_device device);
 
 /* Views ------------------------------------------------------------------------------------------------ */
 

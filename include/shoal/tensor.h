@@ -32,10 +32,19 @@ SHOAL_BEGIN_DECLS
 /* More dimensions than this are an error. */
 #define SHOAL_MAX_DIMS 8
 
+/* Where the elements are. Other devices come from modules, which get numbers from 16 on (shoal_device_find). */
 typedef enum shoal_device {
     SHOAL_CPU = 0,
     SHOAL_META = 1 /* shapes without data: for planning and tracing */
 } shoal_device;
+
+/*
+ * Finds a device by its name: "cpu", "meta", or one of a module, libshoal_<name>-1.so, which is loaded when it is first
+ * asked for. SHOAL_ERR_INVALID: there is none; SHOAL_ERR_UNSUPPORTED: it cannot be used here, with the reason.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_device_find(const char *name, shoal_device *device_out);
+/* The name of a device; "" for a number that is none. */
+SHOAL_API const char *shoal_device_name(shoal_device device);
 
 /* Called once, when the last user of the memory is gone. May run on any thread; must not call the library. */
 typedef void (*shoal_deleter)(void *context, void *data);
@@ -54,7 +63,8 @@ SHOAL_API shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int 
 /* Data ------------------------------------------------------------------------------------------------- */
 
 /* Waits for writes and returns the first element's address, never NULL on success. Only the tensor's own elements may
-   be read through it: other bytes of the storage may be in flight. */
+   be read through it: other bytes of the storage may be in flight. NULL, with the reason in shoal_error_text, also for a
+   tensor of a device whose memory the host cannot access: use shoal_read. */
 SHOAL_API const void *shoal_data(const shoal_tensor *tensor);
 
 /* Waits for writes and reads in flight, counts as a change (shoal_tensor_version), and returns the first element's
@@ -62,6 +72,12 @@ SHOAL_API const void *shoal_data(const shoal_tensor *tensor);
    in shoal_error_text, for a tensor that is read-only: a parameter that is gathered from shards (shoal/fully_shard.h).
    In-place operations, collectives that write it, and exports refuse such a tensor too. */
 SHOAL_API void *shoal_mutable_data(shoal_tensor *tensor);
+
+/*
+ * Copies the elements, row after row, to host memory of exactly so many bytes. Waits for work in flight, also that of
+ * another device. Needs no scope.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_read(const shoal_tensor *tensor, void *buffer, size_t bytes);
 
 /* Waits for writes in flight. If one failed, returns its error, every time, until one call overwrites all bytes that
    the failed one was to write. */

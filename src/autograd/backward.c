@@ -202,7 +202,7 @@ static shoal_status make_one(const shoal_tensor *root, shoal_tensor **one_out)
         {.kind = SHOAL_VALUE_INTS, .count = (size_t)root->layout.n_dims, .as.integers = root->layout.shape},
         {.kind = SHOAL_VALUE_FLOAT, .as.real = 1.0},
         {.kind = SHOAL_VALUE_DTYPE, .as.dtype = root->dtype},
-        {.kind = SHOAL_VALUE_STRING, .as.string = device_rows[root->storage->device].name},
+        {.kind = SHOAL_VALUE_STRING, .as.string = device_name(root->storage->device)},
     };
     TRY(shoal_op_call(op_get(OP_full), arguments, sizeof(arguments) / sizeof(arguments[0]), &result));
     *one_out = result.as.tensor;

@@ -25,6 +25,12 @@ GRADIENT(to_dtype)
     return SHOAL_OK;
 }
 
+GRADIENT(to_device)
+{
+    input_gradients[0] = shoal_to_device(output_gradients[0], arguments[0].as.tensor->storage->stands_for);
+    return SHOAL_OK;
+}
+
 /* The old values of self are gone, so self gets no gradient. */
 GRADIENT(copy_)
 {

@@ -33,7 +33,7 @@ shoal_tensor *gradients_zeros(const shoal_tensor *like, shoal_tensor *gradient)
     const shoal_value arguments[] = {
         {.kind = SHOAL_VALUE_INTS, .count = (size_t)like->layout.n_dims, .as.integers = like->layout.shape},
         {.kind = SHOAL_VALUE_DTYPE, .as.dtype = like->dtype},
-        {.kind = SHOAL_VALUE_STRING, .as.string = device_rows[gradient->storage->device].name},
+        {.kind = SHOAL_VALUE_STRING, .as.string = device_name(gradient->storage->device)},
     };
     size_t n_arguments = sizeof(arguments) / sizeof(arguments[0]);
     return shoal_op_call(op_get(OP_zeros), arguments, n_arguments, &result) == SHOAL_OK ? result.as.tensor

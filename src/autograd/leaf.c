@@ -173,8 +173,8 @@ static shoal_status check_gradient(const shoal_tensor *leaf, const shoal_tensor 
         memcmp(gradient->layout.shape, leaf->layout.shape, shape_bytes) != 0 ||
         gradient->storage->device != leaf->storage->device) {
         return error_set(SHOAL_ERR_INVALID, "set_grad: gradient is %s on %s, but the leaf is %s on %s",
-                         tensor_format(text, gradient), device_rows[gradient->storage->device].name,
-                         tensor_format(leaf_text, leaf), device_rows[leaf->storage->device].name);
+                         tensor_format(text, gradient), device_name(gradient->storage->device),
+                         tensor_format(leaf_text, leaf), device_name(leaf->storage->device));
     }
     return SHOAL_OK;
 }

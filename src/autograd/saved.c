@@ -74,6 +74,7 @@ shoal_status saved_restore(const struct saved_tensor *saved, shoal_tensor **tens
         tensor->is_view = true;
     } else {
         TRY(make_stand_in(saved, &tensor));
+        tensor->storage->stands_for = saved->device;
     }
     tensor->is_detached = true;
     if (!scope_adopt(tensor)) {
@@ -96,7 +97,7 @@ shoal_status saved_check_like(const struct saved_tensor *saved, const shoal_tens
     char text[TENSOR_TEXT_BYTES];
     char shape[LAYOUT_TEXT_BYTES];
     return error_set(SHOAL_ERR_INVALID, "%s on %s does not fit its tensor, %s %s on %s",
-                     tensor_format(text, tensor), device_rows[tensor->storage->device].name,
+                     tensor_format(text, tensor), device_name(tensor->storage->device),
                      shoal_dtype_name(saved->dtype), layout_format(shape, expected->n_dims, expected->shape),
-                     device_rows[saved->device].name);
+                     device_name(saved->device));
 }

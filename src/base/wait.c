@@ -338,6 +338,44 @@ shoal_status wait_while_equal(_Atomic uint32_t *word, uint32_t value, const stru
     return sleep_while_equal(word, value, options);
 }
 
+/* The pause after a number of questions: none, a yield (0), and then sleep. */
+static void pause_after(int n_questions)
+{
+    const int n_yields = 64;
+    const int64_t first_ns = 2000;
+    if (n_questions < n_yields) {
+        os_yield();
+    } else {
+        int n_doublings = n_questions - n_yields;
+        wait_sleep(n_doublings < 7 ? first_ns << n_doublings : WAIT_POLL_NS);
+    }
+}
+
+shoal_status wait_until(wait_question *ask, void *context, const struct wait_options *options)
+{
+    int64_t start_ns = clock_now_ns();
+    int64_t liveness_ns = start_ns + WAIT_LIVENESS_NS;
+    for (int n_questions = 0;; n_questions++) {
+        bool is_so = false;
+        shoal_status status = ask(context, &is_so);
+        if (status != SHOAL_OK || is_so) {
+            return status;
+        }
+        int64_t now_ns = clock_now_ns();
+        if (now_ns >= options->deadline_ns) {
+            return fail_with_timeout(now_ns - start_ns, options->what);
+        }
+        if (options->liveness && now_ns >= liveness_ns) {
+            status = options->liveness(options->liveness_context);
+            if (status != SHOAL_OK) {
+                return status;
+            }
+            liveness_ns = now_ns + WAIT_LIVENESS_NS;
+        }
+        pause_after(n_questions);
+    }
+}
+
 void wait_yield(void)
 {
     os_yield();

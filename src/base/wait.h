@@ -87,6 +87,14 @@ bool wait_set_meanwhile(void (*function)(void *context), void *context);
 /* Sleeps that long, or a little longer: for retries, where there is no word to wait for. */
 void wait_sleep(int64_t ns);
 
+/*
+ * Asks until the answer is yes, for what changes no word: at first without pauses, then with pauses that grow to
+ * WAIT_POLL_NS. Otherwise like wait_while_equal. A failure of `ask` ends the wait.
+ */
+typedef shoal_status wait_question(void *context, bool *is_so_out);
+shoal_status wait_until(wait_question *ask, void *context, const struct wait_options *options);
+#define WAIT_POLL_NS 200000
+
 /* Lets another thread that can run have the processor; returns at once if there is none. For those who must poll. */
 void wait_yield(void);
 

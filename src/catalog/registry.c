@@ -17,6 +17,7 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "collective/rows.h"
+#include "device/device.h"
 #include "op/rows.h"
 
 /* Registered ops: a list that only grows. ---------------------------------------------------------------- */
@@ -185,6 +186,46 @@ static shoal_status append(struct registered *entry)
     /* Release: pairs with the acquire load in follow. */
     atomic_store_explicit(link, entry, memory_order_release);
     return SHOAL_OK;
+}
+
+/* The lock is held. */
+static shoal_status add_kernel(shoal_op *op, shoal_device device, shoal_op_kernel kernel)
+{
+    struct op_device_kernel *first = atomic_load_explicit(&op->device_kernels, memory_order_relaxed);
+    for (const struct op_device_kernel *at = first; at; at = at->next) {
+        if (at->device == device) {
+            return error_set(SHOAL_ERR_INVALID, "it has a kernel for device %s already", device_name(device));
+        }
+    }
+    struct op_device_kernel *added = mem_alloc(sizeof *added);
+    if (!added) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *added = (struct op_device_kernel){.device = device, .kernel = kernel, .next = first};
+    /* Release: pairs with the acquire in find_kernel of the dispatcher. */
+    atomic_store_explicit(&op->device_kernels, added, memory_order_release);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_op_add_kernel(const shoal_op *op, shoal_device device, shoal_op_kernel kernel)
+{
+    error_clear();
+    if (!op || !kernel) {
+        return error_set(SHOAL_ERR_INVALID, "op_add_kernel: %s is NULL", op ? "kernel" : "op");
+    }
+    shoal_status status = device_check(device, "device");
+    if (status == SHOAL_OK && op_is_builtin(op)) {
+        status = error_set(SHOAL_ERR_INVALID, "it is an op of the library, which has its kernels");
+    } else if (status == SHOAL_OK && (!device_has_data(device) || device_is_host(device))) {
+        status = error_set(SHOAL_ERR_INVALID, "device %s %s", device_name(device),
+                           device_is_host(device) ? "has the kernel of the definition" : "computes nothing");
+    }
+    if (status == SHOAL_OK) {
+        (void)pthread_mutex_lock(&registry_lock);
+        status = add_kernel((shoal_op *)op, device, kernel);
+        (void)pthread_mutex_unlock(&registry_lock);
+    }
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "op_add_kernel: %s", op->name);
 }
 
 shoal_status shoal_op_register(const shoal_op_definition *given, const shoal_op **op_out)

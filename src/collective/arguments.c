@@ -184,7 +184,7 @@ static void find_place(struct tensor_use *use)
 {
     const struct storage *storage = use->tensor->storage;
     struct span span = tensor_span(use->tensor);
-    uintptr_t base = storage->memory ? (uintptr_t)storage->memory->base : (uintptr_t)storage;
+    uintptr_t base = storage->memory ? address_number(storage->memory->base) : (uintptr_t)storage;
     use->first = base + span.first;
     use->end = base + span.end;
 }

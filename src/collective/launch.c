@@ -75,10 +75,9 @@ static void run_copies(const struct flight *flight)
 {
     for (size_t i = 0; i < flight->n_copies; i++) {
         const struct flight_copy *copy = &flight->copies[i];
-        struct kernel_operand to = {.data = copy->to_data, .strides = copy->to.strides};
+        struct kernel_operand to = {.data = address_of(copy->to_data), .strides = copy->to.strides};
         /* Only read. */
-        struct kernel_operand from = {.data = (void *)(uintptr_t)copy->from_data,
-                                      .strides = copy->from_strides};
+        struct kernel_operand from = {.data = address_of(copy->from_data), .strides = copy->from_strides};
         kernel_copy_nd(copy->dtype, to, copy->dtype, from, copy->to.n_dims, copy->to.shape);
     }
 }
@@ -116,7 +115,7 @@ static shoal_status add_copy(struct launch *launch, const shoal_tensor *tensor, 
 {
     void *base;
     TRY(need_flight(launch));
-    TRY(storage_base(tensor->storage, &base));
+    TRY(storage_host_base(tensor->storage, &base));
     struct flight *flight = launch->flight;
     TRY(mem_grow((void **)&flight->copies, &flight->capacity, flight->n_copies + 1,
                  sizeof flight->copies[0]));
@@ -162,7 +161,7 @@ static shoal_status add_staging(struct launch *launch, size_t bytes, void **data
 {
     struct storage *storage;
     TRY(storage_create(SHOAL_CPU, bytes, &storage));
-    shoal_status status = storage_base(storage, data_out);
+    shoal_status status = storage_host_base(storage, data_out);
     if (status == SHOAL_OK) {
         status = add_fence(launch, storage, storage_span(storage), /*is_write=*/false);
     }
@@ -417,11 +416,12 @@ static shoal_status copy_out_of(const shoal_tensor *tensor, const struct layout 
 {
     void *base;
     int64_t strides[SHOAL_MAX_DIMS];
-    TRY(storage_base(tensor->storage, &base));
+    TRY(storage_host_base(tensor->storage, &base));
     layout_fill_strides(from->n_dims, from->shape, strides);
-    struct kernel_operand to = {.data = to_data, .strides = strides};
-    struct kernel_operand source = {.data = (char *)base + (size_t)from->offset * dtype_bytes(tensor->dtype),
-                                    .strides = from->strides};
+    struct kernel_operand to = {.data = address_of(to_data), .strides = strides};
+    struct kernel_operand source = {
+        .data = address_of((char *)base + (size_t)from->offset * dtype_bytes(tensor->dtype)),
+        .strides = from->strides};
     kernel_copy_nd(tensor->dtype, to, tensor->dtype, source, from->n_dims, from->shape);
     return SHOAL_OK;
 }
@@ -430,7 +430,7 @@ shoal_status launch_input(struct launch *launch, shoal_tensor *tensor, const voi
 {
     void *data;
     if (tensor->is_contiguous) {
-        TRY(tensor_address(tensor, &data));
+        TRY(tensor_host_address(tensor, &data));
         *data_out = data;
         return add_fence(launch, tensor->storage, tensor_span(tensor), /*is_write=*/false);
     }
@@ -465,7 +465,7 @@ shoal_status launch_output(struct launch *launch, shoal_tensor *tensor, void **d
 {
     TRY(launch_mark(launch, tensor));
     if (tensor->is_contiguous) {
-        return tensor_address(tensor, data_out);
+        return tensor_host_address(tensor, data_out);
     }
     TRY(add_staging(launch, tensor_bytes(tensor), data_out));
     return add_copy(launch, tensor, &tensor->layout, *data_out);

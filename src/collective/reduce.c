@@ -203,7 +203,7 @@ static shoal_status launch_reduce(struct launch *launch, const struct reduction 
         /* Other ranks get zeros. They count as ready when the reduction has ended, so that a failure shows on this
            rank too. */
         TRY(launch_mark(launch, out));
-        TRY(tensor_address(out, &recv));
+        TRY(tensor_host_address(out, &recv));
         memset(recv, 0, tensor_bytes(out));
         recv = NULL;
     }

@@ -66,7 +66,7 @@ shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset, 
 static shoal_status check_symmetric(shoal_tensor *self, shoal_group *group)
 {
     void *data;
-    TRY(tensor_address(self, &data));
+    TRY(tensor_host_address(self, &data));
     if (!self->is_contiguous) {
         return error_set(SHOAL_ERR_INVALID, "self is not contiguous");
     }

@@ -1,29 +1,60 @@
 /* SPDX-License-Identifier: MIT */
-/* The expansion of devices.def. */
+/* The devices of this process: the rows that are always there, and those of modules. */
 #include "device/device.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "device/stream.h"
 
-const struct device_row device_rows[DEVICE_COUNT] = {
-#define DEVICE(NAME, name_, has_data_, allocate_, release_, doc_) \
-    [SHOAL_##NAME] = {                                            \
-        .name = #name_, .has_data = has_data_, .doc = doc_, .allocate = allocate_, .release = release_},
+const struct device_row device_host_row = {
+    DEVICE_ROW_INIT, .name = "cpu", .doc = "host memory", .has_data = true, .is_host = true, .dlpack = 1,
+};
+
+const struct device_row device_meta_row = {
+    DEVICE_ROW_INIT,
+    .name = "meta",
+    .doc = "shapes without data, for planning and tracing",
+};
+
+const struct device_row *const device_rows[DEVICE_COUNT] = {
+#define DEVICE(NAME, row) [SHOAL_##NAME] = &(row),
 #include "device/devices.def"
 #undef DEVICE
 };
+
+struct device_slot device_slots[DEVICE_MODULES_MOST];
+
+static _Atomic int n_loaded;
+
+int device_count_loaded(void)
+{
+    /* Acquire: pairs with the release in device_add. Whoever sees the number sees the slots. */
+    return atomic_load_explicit(&n_loaded, memory_order_acquire);
+}
+
+shoal_device device_add(struct device_slot slot)
+{
+    int n = device_count_loaded();
+    device_slots[n] = slot;
+    /* Release: pairs with the acquire in device_count_loaded. */
+    atomic_store_explicit(&n_loaded, n + 1, memory_order_release);
+    return (shoal_device)(DEVICE_FIRST_MODULE + n);
+}
 
 /* A public value without a row is a -Wswitch-enum warning here. */
 static bool device_is_valid(shoal_device device)
 {
     switch (device) {
-#define DEVICE(NAME, name, has_data, allocate, release, doc) case SHOAL_##NAME:
+#define DEVICE(NAME, row) case SHOAL_##NAME:
 #include "device/devices.def"
 #undef DEVICE
         return true;
     }
-    return false;
+    return (int)device >= DEVICE_FIRST_MODULE && (int)device < DEVICE_FIRST_MODULE + device_count_loaded();
 }
 
 shoal_status device_check(shoal_device device, const char *argument)
@@ -34,13 +65,54 @@ shoal_status device_check(shoal_device device, const char *argument)
     return error_set(SHOAL_ERR_INVALID, "%s: %d is not a device", argument, (int)device);
 }
 
-shoal_status device_find(const char *name, shoal_device *device_out)
+/* Finding ---------------------------------------------------------------------------------------------- */
+
+bool device_find_known(const char *name, shoal_device *device_out)
 {
     for (int i = 0; i < DEVICE_COUNT; i++) {
-        if (strcmp(device_rows[i].name, name) == 0) {
+        if (strcmp(device_rows[i]->name, name) == 0) {
             *device_out = (shoal_device)i;
-            return SHOAL_OK;
+            return true;
         }
     }
-    return error_set(SHOAL_ERR_INVALID, "there is no device \"%.32s\"", name);
+    for (int i = 0; i < device_count_loaded(); i++) {
+        if (strcmp(device_slots[i].row->name, name) == 0) {
+            *device_out = (shoal_device)(DEVICE_FIRST_MODULE + i);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Memory ----------------------------------------------------------------------------------------------- */
+
+shoal_status device_allocate_apart(shoal_device device, size_t header_bytes, size_t bytes, void **header_out,
+                                   void **data_out)
+{
+    const struct device_row *row = device_row(device);
+    TRY(row->failure());
+    void *header = mem_alloc(header_bytes);
+    if (!header) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    void *data = row->allocate(bytes, stream_compute(device));
+    if (!data) {
+        shoal_status status = row->failure();
+        mem_free(header);
+        return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
+    }
+    *header_out = header;
+    *data_out = data;
+    return SHOAL_OK;
+}
+
+void device_release_apart(shoal_device device, void *header, void *data)
+{
+    device_row(device)->release(data, stream_compute(device));
+    mem_free(header);
+}
+
+const char *shoal_device_name(shoal_device device)
+{
+    return device_is_valid(device) ? device_name(device) : "";
 }

@@ -1,42 +1,88 @@
 /* SPDX-License-Identifier: MIT */
-/* What devices.def says of each place where a tensor's bytes can be. */
+/*
+ * The places where a tensor's bytes can be. Each is a row: what differs between devices is in it, and nothing above this
+ * layer asks which device it has. The CPU and meta are always there; others come from modules (device/module.h), and get
+ * numbers from DEVICE_FIRST_MODULE on when they are loaded.
+ */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "device/host.h"
+#include "device/row.h"
+#include "shoal/status.h"
 #include "shoal/tensor.h"
 
+/* The devices that are always there. */
 enum {
-#define DEVICE(NAME, name, has_data, allocate, release, doc) DEVICE_INDEX_##NAME,
+#define DEVICE(NAME, row) DEVICE_INDEX_##NAME,
 #include "device/devices.def"
 #undef DEVICE
     DEVICE_COUNT
 };
 
-struct device_row {
-    const char *name;
-    bool has_data; /* that the host can address */
-    const char *doc;
-    /*
-     * header_bytes of host memory, for what the caller keeps about the data, and `bytes` of the device's memory. They
-     * are one allocation where the device's memory is the host's. The data begins at a multiple of MEM_DATA_ALIGNMENT
-     * unless it is shorter. Returns the header; NULL, with the error text set, when there is no memory.
-     */
-    void *(*allocate)(size_t header_bytes, size_t bytes, void **data_out);
-    void (*release)(void *header, void *data);
+#define DEVICE_FIRST_MODULE 16
+#define DEVICE_MODULES_MOST 8
+
+extern const struct device_row device_host_row;
+extern const struct device_row device_meta_row;
+
+extern const struct device_row *const device_rows[DEVICE_COUNT];
+
+/* A device of a module. Written once, before its number is given out. */
+struct device_slot {
+    const struct device_row *row;
+    void *compute; /* device/stream.h; NULL if the row has no streams */
 };
+extern struct device_slot device_slots[DEVICE_MODULES_MOST];
 
-extern const struct device_row device_rows[DEVICE_COUNT];
-
-/* By the row, of a device that has bytes. The CPU's functions are called directly: results of every op are
-   allocated. */
-static inline void *device_allocate(shoal_device device, size_t header_bytes, size_t bytes, void **data_out)
+static inline struct device_slot *device_slot(shoal_device device)
 {
-    return device == SHOAL_CPU ? host_allocate(header_bytes, bytes, data_out)
-                               : device_rows[device].allocate(header_bytes, bytes, data_out);
+    return &device_slots[device - DEVICE_FIRST_MODULE];
+}
+
+/* The row of a number that device_check or device_find has accepted. */
+static inline const struct device_row *device_row(shoal_device device)
+{
+    return (int)device < DEVICE_COUNT ? device_rows[device] : device_slot(device)->row;
+}
+
+static inline const char *device_name(shoal_device device)
+{
+    return device_row(device)->name;
+}
+
+static inline bool device_has_data(shoal_device device)
+{
+    return device_row(device)->has_data;
+}
+
+static inline bool device_is_host(shoal_device device)
+{
+    return device_row(device)->is_host;
+}
+
+/* Of a device of a module. */
+shoal_status device_allocate_apart(shoal_device device, size_t header_bytes, size_t bytes, void **header_out,
+                                   void **data_out);
+void device_release_apart(shoal_device device, void *header, void *data);
+
+/*
+ * header_bytes of host memory, for what the caller keeps about the data, and `bytes` of the device's memory, which has
+ * some. They are one allocation on the CPU, whose functions are called directly: results of every op are allocated. The
+ * data begins at a multiple of MEM_DATA_ALIGNMENT unless it is shorter.
+ */
+static inline shoal_status device_allocate(shoal_device device, size_t header_bytes, size_t bytes,
+                                           void **header_out, void **data_out)
+{
+    if (device != SHOAL_CPU) {
+        return device_allocate_apart(device, header_bytes, bytes, header_out, data_out);
+    }
+    *header_out = host_allocate(header_bytes, bytes, data_out);
+    return *header_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }
 
 static inline void device_release(shoal_device device, void *header, void *data)
@@ -44,13 +90,19 @@ static inline void device_release(shoal_device device, void *header, void *data)
     if (device == SHOAL_CPU) {
         host_release(header, data);
     } else {
-        device_rows[device].release(header, data);
+        device_release_apart(device, header, data);
     }
 }
 
 /* SHOAL_ERR_INVALID, naming the argument, for a number that is no device. */
 shoal_status device_check(shoal_device device, const char *argument);
 
+/* Finds a device by its name. One that is not there yet is looked for among the modules, and loaded. */
 shoal_status device_find(const char *name, shoal_device *device_out);
+
+/* For loading (find.c), one at a time: among the devices that are there, how many are of modules, and one more. */
+bool device_find_known(const char *name, shoal_device *device_out);
+int device_count_loaded(void);
+shoal_device device_add(struct device_slot slot);
 
 #endif

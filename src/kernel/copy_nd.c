@@ -276,7 +276,8 @@ void kernel_copy_nd(shoal_dtype dst_dtype, struct kernel_operand dst, shoal_dtyp
         return;
     }
     if (iterate_is_dense(n_dims, shape, dst.strides) && iterate_is_dense(n_dims, shape, src.strides)) {
-        kernel_cast(dst_dtype, dst.data, src_dtype, src.data, (size_t)iterate_count(n_dims, shape));
+        kernel_cast(dst_dtype, address_pointer(dst.data), src_dtype, address_pointer(src.data),
+                    (size_t)iterate_count(n_dims, shape));
         return;
     }
     struct iterate_space space;

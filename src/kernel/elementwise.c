@@ -345,7 +345,9 @@ static void run_over_shape(const struct work *work, const struct kernel_operand 
                            int n_dims, const int64_t *shape)
 {
     size_t bytes = dtype_bytes(work->dtype);
-    struct run run = {.dst = operands[0].data, .a = operands[1].data, .b = operands[n_operands - 1].data};
+    struct run run = {.dst = address_pointer(operands[0].data),
+                      .a = address_pointer(operands[1].data),
+                      .b = address_pointer(operands[n_operands - 1].data)};
     if (iterate_is_empty(n_dims, shape)) {
         return;
     }
@@ -391,6 +393,17 @@ shoal_status kernel_binary_nd(enum kernel_binary op, shoal_dtype dtype, struct k
     run_over_shape(&work, operands, 3, n_dims, shape);
     fp_mode_leave(mode);
     return SHOAL_OK;
+}
+
+shoal_status kernel_number_nd(enum kernel_binary op, shoal_dtype dtype, struct kernel_operand dst,
+                              struct kernel_operand a, struct kernel_scalar number, int n_dims,
+                              const int64_t *shape)
+{
+    static const int64_t no_strides[SHOAL_MAX_DIMS];
+    _Alignas(16) char element[16];
+    kernel_scalar_store(dtype, element, number);
+    struct kernel_operand b = {.data = address_of(element), .strides = no_strides};
+    return kernel_binary_nd(op, dtype, dst, a, b, n_dims, shape);
 }
 
 shoal_status kernel_negate_nd(shoal_dtype dtype, struct kernel_operand dst, struct kernel_operand a,

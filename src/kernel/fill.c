@@ -36,11 +36,11 @@ void kernel_fill_nd(shoal_dtype dtype, struct kernel_operand dst, int n_dims, co
     }
     kernel_scalar_store(dtype, element, value);
     if (are_bytes_equal(element, bytes) && iterate_is_dense(n_dims, shape, dst.strides)) {
-        memset(dst.data, element[0], bytes * (size_t)iterate_count(n_dims, shape));
+        memset(address_pointer(dst.data), element[0], bytes * (size_t)iterate_count(n_dims, shape));
         return;
     }
     /* The element is 0 or 1 already: bool needs no normalizing, and moves as bytes. */
     shoal_dtype moved = dtype == SHOAL_BOOL ? SHOAL_U8 : dtype;
-    struct kernel_operand src = {.data = element, .strides = zeros};
+    struct kernel_operand src = {.data = address_of(element), .strides = zeros};
     kernel_copy_nd(moved, dst, moved, src, n_dims, shape);
 }

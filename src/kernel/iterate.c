@@ -15,7 +15,7 @@ void iterate_begin(struct iterate_space *space, int n_dims, const int64_t *shape
 void iterate_add(struct iterate_space *space, struct kernel_operand operand, size_t element_bytes)
 {
     struct iterate_operand *added = &space->operands[space->n_operands++];
-    added->data = operand.data;
+    added->data = address_pointer(operand.data);
     for (int i = 0; i < space->n_dims; i++) {
         /* Over a single element, the stride means nothing and may be any number. */
         added->strides[i] = space->shape[i] == 1 ? 0 : operand.strides[i] * (int64_t)element_bytes;

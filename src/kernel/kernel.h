@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * CPU kernels over raw memory. Callers have validated everything: dtypes fit, counts and shapes are right,
+ * The CPU's kernels over raw memory. Callers have validated everything: dtypes fit, counts and shapes are right,
  * memory is there. Nothing here allocates or fails, except that a combination without meaning returns
  * SHOAL_ERR_UNSUPPORTED (with the error text set) before anything is written.
  *
@@ -19,12 +19,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/address.h"
 #include "shoal/dtype.h"
 #include "shoal/status.h"
 
 /* An n-dimensional operand: first element and strides, in elements, per dimension. */
 struct kernel_operand {
-    void *data;
+    struct address data;
     const int64_t *strides;
 };
 
@@ -47,6 +48,18 @@ bool kernel_is_streaming(size_t output_bytes);
  * wrote and that this one reads, or is about to write. It is only a hint: it changes nothing and waits for nothing.
  */
 void kernel_fetch_to_write(const void *memory, size_t bytes);
+
+/* Contiguous elements on their way: cast if the dtypes differ, and otherwise copied as bytes. */
+struct kernel_move {
+    struct address dst;
+    struct address src; /* ADDRESS_NONE: dst becomes zeros */
+    size_t count;
+    shoal_dtype dst_dtype;
+    shoal_dtype src_dtype;
+};
+
+/* One after the other. */
+void kernel_move(const struct kernel_move *moves, size_t n_moves);
 
 /* dst[i...] = cast(src[i...]) over a shape; equal dtypes copy bits (bool: bytes become 0 or 1). */
 void kernel_copy_nd(shoal_dtype dst_dtype, struct kernel_operand dst, shoal_dtype src_dtype,
@@ -95,13 +108,18 @@ shoal_status kernel_binary_nd(enum kernel_binary op, shoal_dtype dtype, struct k
                               struct kernel_operand a, struct kernel_operand b, int n_dims,
                               const int64_t *shape);
 
+/* dst = a op number: the number is first converted to the dtype. */
+shoal_status kernel_number_nd(enum kernel_binary op, shoal_dtype dtype, struct kernel_operand dst,
+                              struct kernel_operand a, struct kernel_scalar number, int n_dims,
+                              const int64_t *shape);
+
 /* dst = -a. Unsupported for bool; unsigned wraps. */
 shoal_status kernel_negate_nd(shoal_dtype dtype, struct kernel_operand dst, struct kernel_operand a,
                               int n_dims, const int64_t *shape);
 
 /* dst[i] = src[i] where a[i] equals b[i], or both are NaN; 0 elsewhere. All of one dtype. */
-void kernel_where_equal(shoal_dtype dtype, void *dst, const void *src, const void *a, const void *b,
-                        size_t count);
+void kernel_where_equal(shoal_dtype dtype, struct address dst, struct address src, struct address a,
+                        struct address b, size_t count);
 
 /* dst[i] = src[i] * factor, the factor first rounded to the accumulation type. Floats and complex only. */
 shoal_status kernel_scale(shoal_dtype dtype, void *dst, const void *src, size_t count, double factor);
@@ -190,7 +208,7 @@ double kernel_squares_round(const struct kernel_squares *squares);
 
 /* One tensor as rows x row_elems, contiguous. Chunk w of W holds rows [w*c, (w+1)*c), c = ceil(rows / W). */
 struct kernel_pack_item {
-    const void *data;
+    struct address data;
     int64_t rows;
     int64_t row_elems;
 };
@@ -202,18 +220,18 @@ int64_t kernel_pack_row_elems(const struct kernel_pack_item *items, size_t n_ite
  * Writes rows of dst [n_ranks, S]. Row w is, for each item in order, its chunk w followed by zeros up to c * row_elems.
  * Elements are cast on the way. Only the n_rows rows from first_rank on are written; dst points at row first_rank.
  */
-void kernel_pack(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype,
+void kernel_pack(shoal_dtype dst_dtype, struct address dst, shoal_dtype src_dtype,
                  const struct kernel_pack_item *items, size_t n_items, int64_t n_ranks, int64_t first_rank,
                  int64_t n_rows);
 
 /* A destination of kernel_unpack: contiguous [n_rows, elems]. */
 struct kernel_unpack_item {
-    void *data;
+    struct address data;
     int64_t elems;
 };
 
 /* src [n_rows, sum of elems] -> each item's columns, cast on the way. */
 void kernel_unpack(shoal_dtype dst_dtype, const struct kernel_unpack_item *items, size_t n_items,
-                   shoal_dtype src_dtype, const void *src, int64_t n_rows);
+                   shoal_dtype src_dtype, struct address src, int64_t n_rows);
 
 #endif

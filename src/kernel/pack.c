@@ -113,8 +113,8 @@ static void pack_chunk(const struct mover *mover, char *dst, const struct kernel
     size_t filled = (size_t)filled_rows * row_elems;
     size_t padding = (size_t)(chunk_rows - filled_rows) * row_elems;
     if (filled > 0) {
-        const char *from =
-            (const char *)item->data + (size_t)first_row * row_elems * mover->src_element_bytes;
+        const char *from = (const char *)address_pointer(item->data) +
+                           (size_t)first_row * row_elems * mover->src_element_bytes;
         move_piece(mover, dst, from, filled);
     }
     if (padding > 0) {
@@ -123,14 +123,14 @@ static void pack_chunk(const struct mover *mover, char *dst, const struct kernel
 }
 
 /* Item by item: each is read from front to back, and its chunk needs one division. */
-void kernel_pack(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype,
+void kernel_pack(shoal_dtype dst_dtype, struct address dst, shoal_dtype src_dtype,
                  const struct kernel_pack_item *items, size_t n_items, int64_t n_ranks, int64_t first_rank,
                  int64_t n_rows)
 {
     int64_t row_elems = kernel_pack_row_elems(items, n_items, n_ranks);
     struct mover mover = make_mover(dst_dtype, src_dtype, n_rows * row_elems);
     size_t row_bytes = (size_t)row_elems * mover.dst_element_bytes;
-    char *column = dst;
+    char *column = address_pointer(dst);
     for (size_t i = 0; i < n_items; i++) {
         int64_t chunk_rows = find_chunk_rows(items[i].rows, n_ranks);
         for (int64_t row = 0; row < n_rows; row++) {
@@ -143,19 +143,20 @@ void kernel_pack(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype,
 /* Unpacking --------------------------------------------------------------------------------------------- */
 
 void kernel_unpack(shoal_dtype dst_dtype, const struct kernel_unpack_item *items, size_t n_items,
-                   shoal_dtype src_dtype, const void *src, int64_t n_rows)
+                   shoal_dtype src_dtype, struct address src, int64_t n_rows)
 {
     int64_t row_elems = 0;
     for (size_t i = 0; i < n_items; i++) {
         row_elems += items[i].elems;
     }
     struct mover mover = make_mover(dst_dtype, src_dtype, n_rows * row_elems);
-    const char *from = src;
+    const char *from = address_pointer(src);
     for (int64_t row = 0; row < n_rows; row++) {
         for (size_t i = 0; i < n_items; i++) {
             size_t elems = (size_t)items[i].elems;
             if (elems > 0) {
-                char *to = (char *)items[i].data + (size_t)row * elems * mover.dst_element_bytes;
+                char *to =
+                    (char *)address_pointer(items[i].data) + (size_t)row * elems * mover.dst_element_bytes;
                 move_piece(&mover, to, from, elems);
                 from += elems * mover.src_element_bytes;
             }

@@ -41,10 +41,11 @@ static void (*const functions[DTYPE_COUNT])(void *dst, const void *src, const vo
 #undef DTYPE
 };
 
-void kernel_where_equal(shoal_dtype dtype, void *dst, const void *src, const void *a, const void *b,
-                        size_t count)
+void kernel_where_equal(shoal_dtype dtype, struct address dst, struct address src, struct address a,
+                        struct address b, size_t count)
 {
     uint64_t mode = fp_mode_enter();
-    functions[dtype](dst, src, a, b, count);
+    functions[dtype](address_pointer(dst), address_pointer(src), address_pointer(a), address_pointer(b),
+                     count);
     fp_mode_leave(mode);
 }

@@ -289,7 +289,7 @@ static shoal_status find_device(const char *name, const char **device_out)
     if (status != SHOAL_OK) {
         return error_prefix(status, "mesh");
     }
-    *device_out = device_rows[device].name;
+    *device_out = device_name(device);
     return SHOAL_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "op/dispatch.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -339,7 +340,7 @@ static shoal_status survey_tensor(shoal_op_call_context *call, struct survey *su
         return error_set(
             SHOAL_ERR_INVALID,
             "one call has tensors on devices %s and %s (in a gradient function: list what it reads in saves)",
-            device_rows[call->device].name, device_rows[device].name);
+            device_name(call->device), device_name(device));
     }
     if (has_grad && tensor->history) {
         survey->tape = tensor->history->tape;
@@ -387,15 +388,33 @@ static shoal_status call_meta(shoal_op_call_context *call, const shoal_value *ar
     return scope_callback_end(callback, "the meta function", call->op->meta(call, arguments));
 }
 
+/* The kernel of a registered op; NULL if it has none for the device. */
+static shoal_op_kernel find_kernel(const shoal_op *op, shoal_device device)
+{
+    if (device_is_host(device)) {
+        return op->kernel;
+    }
+    /* Acquire: pairs with the release in shoal_op_add_kernel. */
+    const struct op_device_kernel *added = atomic_load_explicit(&op->device_kernels, memory_order_acquire);
+    while (added && added->device != device) {
+        added = added->next;
+    }
+    return added ? added->kernel : NULL;
+}
+
 static shoal_status call_kernel(shoal_op_call_context *call, const shoal_value *arguments,
                                 shoal_tensor *const *outputs)
 {
     if (op_is_builtin(call->op)) {
         return call->op->kernel(call, arguments, outputs, call->n_outputs);
     }
+    shoal_op_kernel kernel = find_kernel(call->op, call->device);
+    if (!kernel) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "there is no kernel for device %s (shoal_op_add_kernel)",
+                         device_name(call->device));
+    }
     struct scope_callback callback = scope_callback_begin();
-    return scope_callback_end(callback, "the kernel",
-                              call->op->kernel(call, arguments, outputs, call->n_outputs));
+    return scope_callback_end(callback, "the kernel", kernel(call, arguments, outputs, call->n_outputs));
 }
 
 static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_value *arguments)
@@ -443,7 +462,7 @@ static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *ar
             if (status != SHOAL_OK) {
                 return fail_waiting(op, i, k, status);
             }
-            void *base;
+            struct address base;
             TRY(storage_base(tensor->storage, &base));
         }
     }
@@ -488,7 +507,7 @@ static bool has_work(const shoal_op_call_context *call)
 static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *arguments,
                                shoal_tensor *const *outputs)
 {
-    if (!has_work(call) || !device_rows[call->device].has_data || call->mode != OP_RUNS) {
+    if (!has_work(call) || !device_has_data(call->device) || call->mode != OP_RUNS) {
         return SHOAL_OK;
     }
     if (!op_waits_itself(call->op)) {
@@ -502,6 +521,9 @@ static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *a
         op_free_scratches(call);
     }
     TRY(status);
+    if (!device_is_host(call->device)) {
+        TRY(device_row(call->device)->failure());
+    }
     forget_replaced(call->op, arguments);
     return SHOAL_OK;
 }

@@ -85,6 +85,9 @@ struct shoal_op_call_context {
 /* Whoever calls a kernel itself, as op_execute does, calls op_context_init, sets the fields above, and afterwards frees
    scratch memory with this. */
 void op_free_scratches(shoal_op_call_context *call);
+/* Memory of a device for the kernel's own use, freed as that of shoal_op_workspace is. */
+shoal_status op_device_scratch(shoal_op_call_context *call, shoal_device device, size_t bytes,
+                               struct address *address_out);
 /* Returns how much workspace the kernel of this call needs; 0 if it needs none. */
 size_t op_workspace_bytes(const shoal_op *op, const shoal_value *arguments, shoal_tensor *const *outputs,
                           size_t n_outputs);

@@ -69,6 +69,14 @@ struct shoal_op {
     shoal_op_gradient gradient; /* NULL for rows OP of ops.def: theirs are in autograd */
     void *context;
     shoal_op_workspace_bytes workspace; /* NULL if its kernel takes none */
+    /* Of a registered op: its kernels for devices other than the CPU. Only added to. */
+    _Atomic(struct op_device_kernel *) device_kernels;
+};
+
+struct op_device_kernel {
+    shoal_device device;
+    shoal_op_kernel kernel;
+    struct op_device_kernel *next;
 };
 
 /* Numbers of the built-in ops: OP_add, OP_narrow, ... */

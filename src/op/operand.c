@@ -51,7 +51,7 @@ shoal_status op_copy_into(shoal_tensor *dst, shoal_tensor *src)
     }
     TRY(op_operand(dst, &to));
     TRY(op_operand_over(src, dst->layout.n_dims, dst->layout.shape, strides, &from));
-    kernel_copy_nd(dst->dtype, to, src->dtype, from, dst->layout.n_dims, dst->layout.shape);
+    op_kernels(dst)->copy_nd(dst->dtype, to, src->dtype, from, dst->layout.n_dims, dst->layout.shape);
     return SHOAL_OK;
 }
 
@@ -60,7 +60,7 @@ size_t op_contiguous_bytes(const shoal_tensor *tensor)
     return tensor->is_contiguous ? 0 : op_round_workspace(tensor_bytes(tensor));
 }
 
-shoal_status op_contiguous(shoal_op_call_context *call, const shoal_tensor *tensor, void **data_out)
+shoal_status op_contiguous(shoal_op_call_context *call, const shoal_tensor *tensor, struct address *data_out)
 {
     struct kernel_operand from;
     int64_t strides[SHOAL_MAX_DIMS];
@@ -68,14 +68,12 @@ shoal_status op_contiguous(shoal_op_call_context *call, const shoal_tensor *tens
         return tensor_address(tensor, data_out);
     }
     TRY(op_operand(tensor, &from));
-    void *copy = shoal_op_workspace(call, tensor_bytes(tensor));
-    if (!copy) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
+    struct address copy;
+    TRY(op_device_scratch(call, (shoal_device)tensor->device, tensor_bytes(tensor), &copy));
     const struct layout *layout = &tensor->layout;
     layout_fill_strides(layout->n_dims, layout->shape, strides);
-    kernel_copy_nd(tensor->dtype, (struct kernel_operand){.data = copy, .strides = strides}, tensor->dtype,
-                   from, layout->n_dims, layout->shape);
+    op_kernels(tensor)->copy_nd(tensor->dtype, (struct kernel_operand){.data = copy, .strides = strides},
+                                tensor->dtype, from, layout->n_dims, layout->shape);
     *data_out = copy;
     return SHOAL_OK;
 }

@@ -5,8 +5,14 @@
 
 #include <stdbool.h>
 
-#include "kernel/kernel.h"
+#include "kernel/table.h"
 #include "op/op.h"
+
+/* The kernels of the tensor's device, which has data. */
+static inline const struct kernel_table *op_kernels(const shoal_tensor *tensor)
+{
+    return kernel_of((shoal_device)tensor->device);
+}
 
 /* Gives the tensor's first element and strides; the tensor must outlive the operand. */
 shoal_status op_operand(const shoal_tensor *tensor, struct kernel_operand *operand_out);
@@ -23,7 +29,7 @@ shoal_status op_declare_like(shoal_op_call_context *call, const shoal_tensor *li
 struct kernel_scalar op_scalar(const shoal_value *value);
 
 /* The elements of a tensor one after the other: its own memory, or a copy in the kernel's workspace. */
-shoal_status op_contiguous(shoal_op_call_context *call, const shoal_tensor *tensor, void **data_out);
+shoal_status op_contiguous(shoal_op_call_context *call, const shoal_tensor *tensor, struct address *data_out);
 /* How much workspace op_contiguous takes. */
 size_t op_contiguous_bytes(const shoal_tensor *tensor);
 

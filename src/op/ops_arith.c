@@ -68,7 +68,7 @@ shoal_status arith_run(enum kernel_binary op, shoal_tensor *dst, shoal_tensor *s
     TRY(op_operand(dst, &to));
     TRY(op_operand_over(self, layout->n_dims, layout->shape, a_strides, &a));
     TRY(op_operand_over(other, layout->n_dims, layout->shape, b_strides, &b));
-    return kernel_binary_nd(op, dst->dtype, to, a, b, layout->n_dims, layout->shape);
+    return op_kernels(dst)->binary_nd(op, dst->dtype, to, a, b, layout->n_dims, layout->shape);
 }
 
 shoal_status meta_binary_(shoal_op_call_context *call, const shoal_value *arguments)
@@ -169,12 +169,9 @@ shoal_status meta_scalar_number_(shoal_op_call_context *call, const shoal_value 
     return meta_scalar_(call, arguments);
 }
 
-/* The number becomes one element of the dtype (rounded to it), walked with strides of zero. */
 shoal_status arith_run_with_number(enum kernel_binary op, shoal_tensor *dst, shoal_tensor *self,
                                    const shoal_value *number)
 {
-    static const int64_t no_strides[SHOAL_MAX_DIMS];
-    _Alignas(16) char element[16];
     struct kernel_operand to;
     struct kernel_operand a;
     TRY(op_operand(dst, &to));
@@ -183,10 +180,7 @@ shoal_status arith_run_with_number(enum kernel_binary op, shoal_tensor *dst, sho
     if (!value.is_integer && is_integer(self->dtype)) {
         value.is_integer = find_integer(self->dtype, value.real, &value.integer);
     }
-    kernel_scalar_store(self->dtype, element, value);
-    return kernel_binary_nd(op, dst->dtype, to, a,
-                            (struct kernel_operand){.data = element, .strides = no_strides},
-                            dst->layout.n_dims, dst->layout.shape);
+    return op_kernels(dst)->number_nd(op, dst->dtype, to, a, value, dst->layout.n_dims, dst->layout.shape);
 }
 
 /* The rows of one operator: with a tensor, with a number, and both in place. */
@@ -235,7 +229,7 @@ static shoal_status negate(shoal_tensor *dst, shoal_tensor *self)
     struct kernel_operand from;
     TRY(op_operand(dst, &to));
     TRY(op_operand(self, &from));
-    return kernel_negate_nd(self->dtype, to, from, self->layout.n_dims, self->layout.shape);
+    return op_kernels(self)->negate_nd(self->dtype, to, from, self->layout.n_dims, self->layout.shape);
 }
 
 shoal_status run_neg(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
@@ -281,12 +275,13 @@ size_t workspace_where_equal(const shoal_op_call_context *call, const shoal_valu
 shoal_status run_where_equal(shoal_op_call_context *call, const shoal_value *arguments,
                              shoal_tensor *const *outputs, size_t n_outputs)
 {
-    void *data[3] = {NULL};
-    void *dst;
+    struct address data[3];
+    struct address dst;
     TRY(tensor_address(outputs[0], &dst));
     for (size_t i = 0; i < 3; i++) {
         TRY(op_contiguous(call, arguments[i].as.tensor, &data[i]));
     }
-    kernel_where_equal(outputs[0]->dtype, dst, data[0], data[1], data[2], (size_t)outputs[0]->count);
+    op_kernels(outputs[0])
+        ->where_equal(outputs[0]->dtype, dst, data[0], data[1], data[2], (size_t)outputs[0]->count);
     return SHOAL_OK;
 }

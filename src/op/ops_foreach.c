@@ -47,7 +47,7 @@ static void targets_collect(struct targets *targets, const shoal_value *list)
         uint64_t hash = hash_storage(storage);
         targets->seen[hash / 64] |= UINT64_C(1) << hash % 64;
         if (is_borrowed(storage)) {
-            uintptr_t base = (uintptr_t)storage->memory->base;
+            uintptr_t base = address_number(storage->memory->base);
             targets->first = base < targets->first ? base : targets->first;
             targets->end = base + storage->bytes > targets->end ? base + storage->bytes : targets->end;
         }
@@ -60,7 +60,7 @@ static bool targets_may_meet(const struct targets *targets, const struct storage
     if (targets->seen[hash / 64] >> hash % 64 & 1) {
         return true;
     }
-    uintptr_t base = is_borrowed(storage) ? (uintptr_t)storage->memory->base : UINTPTR_MAX;
+    uintptr_t base = is_borrowed(storage) ? address_number(storage->memory->base) : UINTPTR_MAX;
     return base < targets->end && base + storage->bytes > targets->first;
 }
 

@@ -77,9 +77,9 @@ static shoal_status place(shoal_tensor *dst, int dim, int64_t start, const int64
     }
     TRY(op_operand(dst, &to));
     TRY(op_operand(src, &from));
-    to.data = (char *)to.data + start * dst->layout.strides[dim] * (int64_t)dtype_bytes(dst->dtype);
+    to.data = address_add(to.data, start * dst->layout.strides[dim] * (int64_t)dtype_bytes(dst->dtype));
     to.strides = dst_strides;
-    kernel_copy_nd(dst->dtype, to, src->dtype, from, src->layout.n_dims, src->layout.shape);
+    op_kernels(dst)->copy_nd(dst->dtype, to, src->dtype, from, src->layout.n_dims, src->layout.shape);
     return SHOAL_OK;
 }
 
@@ -226,7 +226,7 @@ static bool is_columns(const shoal_tensor *self, int dim, shoal_tensor *const *o
 static shoal_status unpack_columns(shoal_op_call_context *call, shoal_tensor *self,
                                    shoal_tensor *const *outputs, size_t n_outputs)
 {
-    void *source;
+    struct address source;
     TRY(tensor_address(self, &source));
     struct kernel_unpack_item *items = shoal_op_workspace(call, n_outputs * sizeof(*items));
     if (!items) {
@@ -236,7 +236,7 @@ static shoal_status unpack_columns(shoal_op_call_context *call, shoal_tensor *se
         items[i].elems = outputs[i]->layout.shape[1];
         TRY(tensor_address(outputs[i], &items[i].data));
     }
-    kernel_unpack(self->dtype, items, n_outputs, self->dtype, source, self->layout.shape[0]);
+    op_kernels(self)->unpack(self->dtype, items, n_outputs, self->dtype, source, self->layout.shape[0]);
     return SHOAL_OK;
 }
 
@@ -274,9 +274,9 @@ static shoal_status split_copy(shoal_op_call_context *call, shoal_tensor *self, 
         shoal_tensor *out = outputs[i];
         struct kernel_operand to;
         TRY(op_operand(out, &to));
-        kernel_copy_nd(out->dtype, to, self->dtype, from, out->layout.n_dims, out->layout.shape);
-        from.data = (char *)from.data +
-                    out->layout.shape[dim] * self->layout.strides[dim] * (int64_t)dtype_bytes(self->dtype);
+        op_kernels(out)->copy_nd(out->dtype, to, self->dtype, from, out->layout.n_dims, out->layout.shape);
+        from.data = address_add(from.data, out->layout.shape[dim] * self->layout.strides[dim] *
+                                               (int64_t)dtype_bytes(self->dtype));
     }
     return SHOAL_OK;
 }
@@ -429,7 +429,7 @@ static shoal_status pack_chunks(shoal_op_call_context *call, const shoal_value *
                                 int64_t dim, shoal_tensor *out)
 {
     struct chunks chunks;
-    void *destination;
+    struct address destination;
     TRY(measure_chunks(list, n_chunks, dim, &chunks));
     TRY(tensor_address(out, &destination));
     struct kernel_pack_item *items = shoal_op_workspace(call, list->count * sizeof(*items));
@@ -438,18 +438,16 @@ static shoal_status pack_chunks(shoal_op_call_context *call, const shoal_value *
     }
     shoal_dtype dtype = list->as.tensors[0]->dtype;
     for (size_t i = 0; i < list->count; i++) {
-        void *data;
         items[i] = item_of(list->as.tensors[i], &chunks);
-        TRY(op_contiguous(call, list->as.tensors[i], &data));
-        items[i].data = data;
+        TRY(op_contiguous(call, list->as.tensors[i], &items[i].data));
     }
-    size_t block_bytes = (size_t)(n_chunks * chunks.row_elems) * dtype_bytes(out->dtype);
+    int64_t block_bytes = n_chunks * chunks.row_elems * (int64_t)dtype_bytes(out->dtype);
     for (int64_t block = 0; block < chunks.n_blocks; block++) {
-        kernel_pack(out->dtype, (char *)destination + (size_t)block * block_bytes, dtype, items, list->count,
-                    n_chunks, 0, n_chunks);
+        op_kernels(out)->pack(out->dtype, address_add(destination, block * block_bytes), dtype, items,
+                              list->count, n_chunks, 0, n_chunks);
         for (size_t i = 0; i < list->count; i++) {
-            items[i].data = (const char *)items[i].data +
-                            (size_t)(items[i].rows * items[i].row_elems) * dtype_bytes(dtype);
+            int64_t bytes = items[i].rows * items[i].row_elems * (int64_t)dtype_bytes(dtype);
+            items[i].data = address_add(items[i].data, bytes);
         }
     }
     return SHOAL_OK;
@@ -507,18 +505,17 @@ shoal_status run_all_gather_copy_in(shoal_op_call_context *call, const shoal_val
                                     shoal_tensor *const *outputs, size_t n_outputs)
 {
     shoal_tensor *row = outputs[0];
-    void *address;
-    TRY(tensor_address(row, &address));
-    char *destination = address;
+    struct address destination;
+    TRY(tensor_address(row, &destination));
     for (size_t i = 0; i < arguments[1].count; i++) {
         shoal_tensor *input = arguments[1].as.tensors[i];
         struct kernel_operand from;
         int64_t strides[SHOAL_MAX_DIMS];
         TRY(op_operand(input, &from));
         layout_fill_strides(input->layout.n_dims, input->layout.shape, strides);
-        kernel_copy_nd(row->dtype, (struct kernel_operand){.data = destination, .strides = strides},
-                       input->dtype, from, input->layout.n_dims, input->layout.shape);
-        destination += (size_t)input->count * dtype_bytes(row->dtype);
+        op_kernels(row)->copy_nd(row->dtype, (struct kernel_operand){.data = destination, .strides = strides},
+                                 input->dtype, from, input->layout.n_dims, input->layout.shape);
+        destination = address_add(destination, input->count * (int64_t)dtype_bytes(row->dtype));
     }
     return SHOAL_OK;
 }

@@ -41,9 +41,9 @@ shoal_status run_empty(shoal_op_call_context *call, const shoal_value *arguments
 shoal_status run_zeros(shoal_op_call_context *call, const shoal_value *arguments,
                        shoal_tensor *const *outputs, size_t n_outputs)
 {
-    void *address;
-    TRY(tensor_address(outputs[0], &address));
-    memset(address, 0, tensor_bytes(outputs[0]));
+    struct kernel_move zeros = {.count = (size_t)outputs[0]->count, .dst_dtype = outputs[0]->dtype};
+    TRY(tensor_address(outputs[0], &zeros.dst));
+    op_kernels(outputs[0])->move(&zeros, 1);
     return SHOAL_OK;
 }
 
@@ -52,8 +52,9 @@ shoal_status run_full(shoal_op_call_context *call, const shoal_value *arguments,
 {
     struct kernel_operand to;
     TRY(op_operand(outputs[0], &to));
-    kernel_fill_nd(outputs[0]->dtype, to, outputs[0]->layout.n_dims, outputs[0]->layout.shape,
-                   op_scalar(&arguments[1]));
+    op_kernels(outputs[0])
+        ->fill_nd(outputs[0]->dtype, to, outputs[0]->layout.n_dims, outputs[0]->layout.shape,
+                  op_scalar(&arguments[1]));
     return SHOAL_OK;
 }
 
@@ -162,8 +163,8 @@ shoal_status run_as_strided_scatter(shoal_op_call_context *call, const shoal_val
     }
     TRY(op_operand(outputs[0], &to));
     TRY(op_operand(arguments[1].as.tensor, &from));
-    to.data = (unsigned char *)to.data + part.offset * (int64_t)dtype_bytes(dtype);
+    to.data = address_add(to.data, part.offset * (int64_t)dtype_bytes(dtype));
     to.strides = part.strides;
-    kernel_copy_nd(dtype, to, dtype, from, part.n_dims, part.shape);
+    op_kernels(outputs[0])->copy_nd(dtype, to, dtype, from, part.n_dims, part.shape);
     return SHOAL_OK;
 }

@@ -86,8 +86,8 @@ static void fill_nan(const shoal_tensor *out, struct kernel_operand to)
     shoal_dtype part = out->dtype == SHOAL_C64 ? SHOAL_F32 : SHOAL_F64;
     int64_t count = is_complex ? 2 * out->count : out->count;
     to.strides = (int64_t[]){1};
-    kernel_fill_nd(is_complex ? part : out->dtype, to, 1, &count,
-                   (struct kernel_scalar){.real = (double)NAN});
+    op_kernels(out)->fill_nd(is_complex ? part : out->dtype, to, 1, &count,
+                             (struct kernel_scalar){.real = (double)NAN});
 }
 
 static shoal_status run_reduction(const shoal_value *arguments, shoal_tensor *out, bool is_mean)
@@ -107,7 +107,8 @@ static shoal_status run_reduction(const shoal_value *arguments, shoal_tensor *ou
     spread_strides(self, out, is_reduced, strides);
     to.strides = strides;
     int64_t divisor = is_mean ? self->count / out->count : 0;
-    return kernel_sum_nd(self->dtype, to, from, self->layout.n_dims, self->layout.shape, is_reduced, divisor);
+    return op_kernels(self)->sum_nd(self->dtype, to, from, self->layout.n_dims, self->layout.shape,
+                                    is_reduced, divisor);
 }
 
 shoal_status run_sum(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,

@@ -243,7 +243,7 @@ shoal_status run_copy_flat(shoal_op_call_context *call, const shoal_value *argum
     TRY(op_operand(outputs[0], &to));
     layout_fill_strides(self->layout.n_dims, self->layout.shape, strides);
     to.strides = strides;
-    kernel_copy_nd(self->dtype, to, self->dtype, from, self->layout.n_dims, self->layout.shape);
+    op_kernels(self)->copy_nd(self->dtype, to, self->dtype, from, self->layout.n_dims, self->layout.shape);
     return SHOAL_OK;
 }
 

@@ -45,7 +45,20 @@ shoal_tensor *shoal_empty_on(const int64_t *shape, int n_dims, shoal_dtype dtype
         (void)scope_fail(status);
         return NULL;
     }
-    return BOX_ONE(empty, box_dims(shape, n_dims), box_dtype(dtype), box_string(device_rows[device].name));
+    return BOX_ONE(empty, box_dims(shape, n_dims), box_dtype(dtype), box_string(device_name(device)));
+}
+
+shoal_tensor *shoal_to_device(shoal_tensor *self, shoal_device device)
+{
+    if (scope_enter() != SHOAL_OK) {
+        return NULL;
+    }
+    shoal_status status = device_check(device, "to_device: device");
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+        return NULL;
+    }
+    return BOX_ONE(to_device, box_tensor(self), box_string(device_name(device)));
 }
 
 shoal_tensor *shoal_zeros(const int64_t *shape, int n_dims, shoal_dtype dtype)

@@ -123,7 +123,7 @@ shoal_status shoal_to_dlpack(shoal_tensor *tensor, struct DLManagedTensor **mana
     }
     TRY(tensor_wait_readable(tensor));
     TRY(storage_own_memory(tensor->storage));
-    TRY(tensor_address(tensor, &address));
+    TRY(tensor_host_address(tensor, &address));
     struct export *export = mem_alloc(sizeof(*export));
     if (!export) {
         return SHOAL_ERR_NO_MEMORY;

@@ -5,24 +5,26 @@
 
 #include "base/mem.h"
 #include "base/refcount.h"
+#include "base/try.h"
 #include "device/device.h"
 #include "tensor/block.h"
 
-void memory_init(struct memory *memory, struct block *block, void *base)
+void memory_init(struct memory *memory, struct block *block, struct address base)
 {
     *memory = (struct memory){.block = block, .base = base};
     atomic_init(&memory->references, 1);
 }
 
-struct memory *memory_create(shoal_device device, size_t bytes)
+shoal_status memory_create(shoal_device device, size_t bytes, struct memory **memory_out)
 {
+    void *header = NULL;
     void *data = NULL;
-    struct memory *memory = device_allocate(device, sizeof *memory, bytes, &data);
-    if (memory) {
-        memory_init(memory, NULL, data);
-        memory->device = device;
-    }
-    return memory;
+    TRY(device_allocate(device, sizeof(struct memory), bytes, &header, &data));
+    struct memory *memory = header;
+    memory_init(memory, NULL, address_of(data));
+    memory->device = device;
+    *memory_out = memory;
+    return SHOAL_OK;
 }
 
 /* The address of tensors without elements whose owner gave no address. */
@@ -34,7 +36,7 @@ struct borrowed {
     struct memory memory;
 };
 
-struct memory *memory_create_borrowed(void *base, shoal_deleter deleter, void *deleter_context)
+struct memory *memory_create_borrowed(struct address base, shoal_deleter deleter, void *deleter_context)
 {
     struct borrowed *borrowed = (struct borrowed *)block_create(sizeof *borrowed);
     if (!borrowed) {
@@ -42,10 +44,10 @@ struct memory *memory_create_borrowed(void *base, shoal_deleter deleter, void *d
     }
     struct memory *memory = &borrowed->memory;
     atomic_init(&borrowed->block.objects, 1);
-    memory_init(memory, &borrowed->block, base ? base : no_bytes);
+    memory_init(memory, &borrowed->block, address_is_none(base) ? address_of(no_bytes) : base);
     memory->deleter = deleter;
     memory->deleter_context = deleter_context;
-    memory->given = base;
+    memory->given = address_pointer(base);
     return memory;
 }
 
@@ -68,6 +70,6 @@ void memory_unref(struct memory *memory)
     if (memory->block) {
         block_free(memory->block, memory);
     } else {
-        device_release(memory->device, memory, memory->base);
+        device_release(memory->device, memory, address_pointer(memory->base));
     }
 }

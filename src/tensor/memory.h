@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/address.h"
 #include "shoal/tensor.h"
 
 struct block; /* tensor/block.h */
@@ -19,21 +20,21 @@ struct memory {
     _Atomic uint32_t references;
     shoal_device device; /* if allocated alone: the device that releases it */
     struct block *block; /* NULL if it was allocated alone */
-    void *base;
+    struct address base;
     shoal_deleter deleter; /* NULL if there is nothing to do */
     void *deleter_context;
     void *given; /* what the deleter is called with: the address its owner gave us; NULL for our own bytes */
 };
 
 /* For bytes that lie in the same block. This and the other calls that make a memory give the caller one reference. */
-void memory_init(struct memory *memory, struct block *block, void *base);
+void memory_init(struct memory *memory, struct block *block, struct address base);
 /*
  * Allocates bytes of a device that has memory (device/device.h), aligned to MEM_DATA_ALIGNMENT unless they are fewer
- * than that. Returns NULL if memory runs out.
+ * than that.
  */
-struct memory *memory_create(shoal_device device, size_t bytes);
+shoal_status memory_create(shoal_device device, size_t bytes, struct memory **memory_out);
 /* For memory of another owner. `base` may be NULL if there are no bytes. */
-struct memory *memory_create_borrowed(void *base, shoal_deleter deleter, void *deleter_context);
+struct memory *memory_create_borrowed(struct address base, shoal_deleter deleter, void *deleter_context);
 
 /* Both take NULL. */
 struct memory *memory_ref(struct memory *memory);

@@ -122,7 +122,8 @@ bool tensor_overlaps(const shoal_tensor *a, const shoal_tensor *b)
     }
     int64_t distance = 0; /* between the two storages */
     if (a->storage != b->storage) {
-        distance = (int64_t)((uintptr_t)b->storage->memory->base - (uintptr_t)a->storage->memory->base);
+        distance =
+            (int64_t)(address_number(b->storage->memory->base) - address_number(a->storage->memory->base));
     }
     add_terms(&terms, a);
     add_terms(&terms, b);

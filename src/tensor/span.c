@@ -26,7 +26,7 @@ struct span tensor_strided_span(const shoal_tensor *tensor)
 static bool find_base(const shoal_tensor *tensor, const shoal_tensor *other, uintptr_t *base_out)
 {
     bool is_shared = tensor->storage == other->storage;
-    *base_out = is_shared || !tensor->storage->memory ? 0 : (uintptr_t)tensor->storage->memory->base;
+    *base_out = is_shared || !tensor->storage->memory ? 0 : address_number(tensor->storage->memory->base);
     return is_shared || tensor->storage->memory;
 }
 

@@ -41,7 +41,8 @@ struct fence {
 void storage_init(struct storage *storage, struct block *block, shoal_device device, size_t bytes,
                   struct memory *memory)
 {
-    *storage = (struct storage){.block = block, .device = device, .bytes = bytes, .memory = memory};
+    *storage = (struct storage){
+        .block = block, .device = device, .stands_for = device, .bytes = bytes, .memory = memory};
     atomic_init(&storage->references, 1);
 }
 
@@ -60,11 +61,8 @@ static shoal_status create_around(shoal_device device, size_t bytes, struct memo
 shoal_status storage_create(shoal_device device, size_t bytes, struct storage **storage_out)
 {
     struct memory *memory = NULL;
-    if (device_rows[device].has_data) {
-        memory = memory_create(device, bytes);
-        if (!memory) {
-            return SHOAL_ERR_NO_MEMORY;
-        }
+    if (device_has_data(device)) {
+        TRY(memory_create(device, bytes, &memory));
     }
     shoal_status status = create_around(device, bytes, memory, storage_out);
     if (status != SHOAL_OK) {
@@ -73,14 +71,15 @@ shoal_status storage_create(shoal_device device, size_t bytes, struct storage **
     return status;
 }
 
-shoal_status storage_create_borrowed(size_t bytes, void *base, shoal_deleter deleter, void *deleter_context,
+shoal_status storage_create_borrowed(shoal_device device, size_t bytes, struct address base,
+                                     shoal_deleter deleter, void *deleter_context,
                                      struct storage **storage_out)
 {
     struct memory *memory = memory_create_borrowed(base, deleter, deleter_context);
     if (!memory) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = create_around(SHOAL_CPU, bytes, memory, storage_out);
+    shoal_status status = create_around(device, bytes, memory, storage_out);
     if (status != SHOAL_OK) {
         memory->deleter = NULL; /* the caller keeps what it lent */
         memory_unref(memory);
@@ -177,7 +176,7 @@ static shoal_status fail_traced(const struct storage *storage)
         storage->traced_op);
 }
 
-shoal_status storage_base(const struct storage *storage, void **base_out)
+shoal_status storage_base(const struct storage *storage, struct address *base_out)
 {
     if (storage->memory) {
         *base_out = storage->memory->base;
@@ -186,19 +185,32 @@ shoal_status storage_base(const struct storage *storage, void **base_out)
     if (storage->traced_op) {
         return fail_traced(storage);
     }
-    if (!device_rows[storage->device].has_data) {
+    if (!device_has_data(storage->device)) {
         return error_set(SHOAL_ERR_STATE, "tensor %s is on device %s: it has a shape but no data",
-                         storage_label(storage), device_rows[storage->device].name);
+                         storage_label(storage), device_name(storage->device));
     }
     return error_set(SHOAL_ERR_STATE, "the data of tensor %s (%zu bytes) was released",
                      storage_label(storage), storage->bytes);
 }
 
+shoal_status storage_host_base(const struct storage *storage, void **base_out)
+{
+    struct address base;
+    TRY(storage_base(storage, &base));
+    if (!device_is_host(storage->device)) {
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "tensor %s is on device %s, whose memory the host cannot access",
+                         storage_label(storage), device_name(storage->device));
+    }
+    *base_out = address_pointer(base);
+    return SHOAL_OK;
+}
+
 static shoal_status check_memory_may_change(const struct storage *storage, const char *change)
 {
-    if (!device_rows[storage->device].has_data) {
+    if (!device_has_data(storage->device)) {
         return error_set(SHOAL_ERR_STATE, "tensor %s is on device %s: there is no data to %s",
-                         storage_label(storage), device_rows[storage->device].name, change);
+                         storage_label(storage), device_name(storage->device), change);
     }
     if (storage->traced_op) {
         return fail_traced(storage);
@@ -223,29 +235,31 @@ shoal_status storage_release(struct storage *storage)
 
 shoal_status storage_need_alignment(struct storage *storage, size_t alignment)
 {
-    const void *base = storage->memory ? storage->memory->base : NULL;
-    if ((uintptr_t)base % alignment != 0) {
-        return error_set(SHOAL_ERR_INVALID, "address %p of the storage is not a multiple of %zu", base,
-                         alignment);
+    struct address base = storage->memory ? storage->memory->base : ADDRESS_NONE;
+    if (address_number(base) % alignment != 0) {
+        return error_set(SHOAL_ERR_INVALID, "address %#" PRIxPTR " of the storage is not a multiple of %zu",
+                         address_number(base), alignment);
     }
     /* Relaxed, here and in re-binding: memory is changed by one thread at a time, which has seen the views. */
     atomic_fetch_or_explicit(&storage->alignment_mask, alignment - 1, memory_order_relaxed);
     return SHOAL_OK;
 }
 
-shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter deleter, void *deleter_context)
+shoal_status storage_rebind(struct storage *storage, struct address base, shoal_deleter deleter,
+                            void *deleter_context)
 {
     TRY(check_memory_may_change(storage, "re-bind"));
     size_t mask = atomic_load_explicit(&storage->alignment_mask, memory_order_relaxed);
-    if (((uintptr_t)base & mask) != 0) {
-        return error_set(
-            SHOAL_ERR_INVALID,
-            "rebind_data: data: address %p is not a multiple of %zu, which a view as another dtype needs",
-            base, mask + 1);
+    if ((address_number(base) & mask) != 0) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "rebind_data: data: address %#" PRIxPTR
+                         " is not a multiple of %zu, which a view as another dtype needs",
+                         address_number(base), mask + 1);
     }
-    struct memory *memory = base ? memory_create_borrowed(base, deleter, deleter_context)
-                                 : memory_create(storage->device, storage->bytes);
-    if (!memory) {
+    struct memory *memory = NULL;
+    if (address_is_none(base)) {
+        TRY(memory_create(storage->device, storage->bytes, &memory));
+    } else if (!(memory = memory_create_borrowed(base, deleter, deleter_context))) {
         return SHOAL_ERR_NO_MEMORY;
     }
     struct memory *old = storage->memory;
@@ -266,9 +280,9 @@ shoal_status storage_own_memory(struct storage *storage)
         TRY(storage_wait_writable(storage, /*overwrites=*/true));
     }
     struct memory *lent = memory_ref(storage->memory);
-    shoal_status status = storage_rebind(storage, NULL, NULL, NULL);
+    shoal_status status = storage_rebind(storage, ADDRESS_NONE, NULL, NULL);
     if (status == SHOAL_OK && storage->bytes > 0) {
-        memcpy(storage->memory->base, lent->base, storage->bytes);
+        memcpy(address_pointer(storage->memory->base), address_pointer(lent->base), storage->bytes);
     }
     memory_unref(lent);
     return status;

@@ -47,8 +47,9 @@ struct storage {
     _Atomic uint32_t exports; /* live DLPack exports: they hold the address, so the memory must stay */
     struct block *block;      /* NULL if it was allocated alone */
     shoal_device device;
-    size_t bytes;          /* what the views were checked against; never changes */
-    struct memory *memory; /* NULL while released, and always on devices without data */
+    shoal_device stands_for; /* where the tensor is whose shape this is, if it is of the meta device */
+    size_t bytes;            /* what the views were checked against; never changes */
+    struct memory *memory;   /* NULL while released, and always on devices without data */
     _Atomic uint64_t version;
     /* Set by autograd when an in-place op gave a tensor of this storage a history: other views must not bypass it. */
     _Atomic bool has_history;
@@ -79,7 +80,8 @@ void storage_init(struct storage *storage, struct block *block, shoal_device dev
 /* Gives the caller one reference. Allocates memory on devices that have any; its contents are undefined. */
 shoal_status storage_create(shoal_device device, size_t bytes, struct storage **storage_out);
 /* Makes a storage over memory of another owner. On failure the deleter is not called. */
-shoal_status storage_create_borrowed(size_t bytes, void *base, shoal_deleter deleter, void *deleter_context,
+shoal_status storage_create_borrowed(shoal_device device, size_t bytes, struct address base,
+                                     shoal_deleter deleter, void *deleter_context,
                                      struct storage **storage_out);
 struct storage *storage_ref(struct storage *storage);
 void storage_unref(struct storage *storage);
@@ -110,14 +112,17 @@ static inline shoal_status storage_check_writable(const struct storage *storage)
 /* Memory ----------------------------------------------------------------------------------------------- */
 
 /* The address of byte 0. SHOAL_ERR_STATE, with the storage's name, if there is no memory. Does not wait. */
-shoal_status storage_base(const struct storage *storage, void **base_out);
+shoal_status storage_base(const struct storage *storage, struct address *base_out);
+/* The same, for the host: SHOAL_ERR_UNSUPPORTED if it cannot access the memory. */
+shoal_status storage_host_base(const struct storage *storage, void **base_out);
 
 /* Requires an alignment of the present memory and of what replaces it. SHOAL_ERR_INVALID if the present one lacks
    it. */
 shoal_status storage_need_alignment(struct storage *storage, size_t alignment);
 
 shoal_status storage_release(struct storage *storage);
-shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter deleter,
+/* Memory of the storage's device. ADDRESS_NONE: new memory of our own. */
+shoal_status storage_rebind(struct storage *storage, struct address base, shoal_deleter deleter,
                             void *deleter_context);
 
 /* Call before an address is given to somebody who keeps it. If the memory is lent, waits for work in flight and

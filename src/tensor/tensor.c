@@ -60,8 +60,8 @@ struct view {
 
 static struct view *allocate_view(shoal_device device)
 {
-    struct view *view = (struct view *)(device_rows[device].has_data ? block_create(sizeof *view)
-                                                                     : block_create_lasting(sizeof *view));
+    struct view *view = (struct view *)(device_has_data(device) ? block_create(sizeof *view)
+                                                                : block_create_lasting(sizeof *view));
     if (view) {
         atomic_init(&view->block.objects, 1);
     }
@@ -112,16 +112,15 @@ static shoal_status fill_memory(struct fresh *fresh, shoal_device device, size_t
                                 struct memory **memory_out)
 {
     *memory_out = NULL;
-    if (!device_rows[device].has_data) {
+    if (!device_has_data(device)) {
         return SHOAL_OK;
     }
-    if (bytes > FRESH_DATA_BYTES) {
-        *memory_out = memory_create(device, bytes);
-        return *memory_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    if (bytes > FRESH_DATA_BYTES || !device_is_host(device)) {
+        return memory_create(device, bytes, memory_out);
     }
     uintptr_t alignment = bytes < MEM_DATA_ALIGNMENT ? alignof(max_align_t) : MEM_DATA_ALIGNMENT;
     uintptr_t data = ((uintptr_t)fresh->data + alignment - 1) & ~(alignment - 1);
-    memory_init(&fresh->memory, &fresh->block, (void *)data);
+    memory_init(&fresh->memory, &fresh->block, address_of((void *)data));
     *memory_out = &fresh->memory;
     return SHOAL_OK;
 }
@@ -168,8 +167,8 @@ shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_d
     size_t bytes = 0;
     struct layout layout;
     TRY(lay_out(dtype, n_dims, shape, &layout, &count, &bytes));
-    bool has_data = device_rows[device].has_data;
-    size_t inside = has_data && bytes <= FRESH_DATA_BYTES ? bytes + MEM_DATA_ALIGNMENT : 0;
+    bool has_data = device_has_data(device);
+    size_t inside = device_is_host(device) && bytes <= FRESH_DATA_BYTES ? bytes + MEM_DATA_ALIGNMENT : 0;
     struct fresh *fresh = (struct fresh *)(has_data ? block_create(sizeof(*fresh) + inside)
                                                     : block_create_lasting(offsetof(struct fresh, memory)));
     if (!fresh) {
@@ -343,7 +342,7 @@ static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims
     layout.offset = -first;
     char *lowest = (char *)data + (first < 0 ? first * (int64_t)dtype_bytes(dtype) : 0);
     struct storage *storage;
-    TRY(storage_create_borrowed(bytes, lowest, NULL, NULL, &storage));
+    TRY(storage_create_borrowed(SHOAL_CPU, bytes, address_of(lowest), NULL, NULL, &storage));
     return tensor_create(storage, dtype, &layout, tensor_out);
 }
 
@@ -417,7 +416,12 @@ shoal_status shoal_tensor_rebind_data(shoal_tensor *tensor, void *data, shoal_de
         return error_set(SHOAL_ERR_INVALID, "rebind_data: data: address %p is not aligned for %s", data,
                          shoal_dtype_name(tensor->dtype));
     }
-    return storage_rebind(tensor->storage, data, deleter, deleter_context);
+    if (data && device_has_data(tensor->storage->device) && !device_is_host(tensor->storage->device)) {
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "rebind_data: data: memory of the host, but the tensor is on device %s",
+                         device_name(tensor->storage->device));
+    }
+    return storage_rebind(tensor->storage, address_of(data), deleter, deleter_context);
 }
 
 shoal_status shoal_tensor_set_name(shoal_tensor *tensor, const char *name)
@@ -428,11 +432,22 @@ shoal_status shoal_tensor_set_name(shoal_tensor *tensor, const char *name)
 
 /* Data ------------------------------------------------------------------------------------------------- */
 
-shoal_status tensor_address(const shoal_tensor *tensor, void **address_out)
+static int64_t first_byte(const shoal_tensor *tensor)
 {
-    void *base;
-    TRY(storage_base(tensor->storage, &base));
-    *address_out = (char *)base + tensor->layout.offset * (int64_t)dtype_bytes(tensor->dtype);
+    return tensor->layout.offset * (int64_t)dtype_bytes(tensor->dtype);
+}
+
+shoal_status tensor_address(const shoal_tensor *tensor, struct address *address_out)
+{
+    TRY(storage_base(tensor->storage, address_out));
+    *address_out = address_add(*address_out, first_byte(tensor));
+    return SHOAL_OK;
+}
+
+shoal_status tensor_host_address(const shoal_tensor *tensor, void **address_out)
+{
+    TRY(storage_host_base(tensor->storage, address_out));
+    *address_out = (char *)*address_out + first_byte(tensor);
     return SHOAL_OK;
 }
 
@@ -440,7 +455,7 @@ const void *shoal_data(const shoal_tensor *tensor)
 {
     void *address;
     if (check_tensor("data", tensor) != SHOAL_OK || tensor_wait_readable(tensor) != SHOAL_OK ||
-        tensor_address(tensor, &address) != SHOAL_OK) {
+        tensor_host_address(tensor, &address) != SHOAL_OK) {
         return NULL;
     }
     return address;
@@ -451,7 +466,7 @@ void *shoal_mutable_data(shoal_tensor *tensor)
     void *address;
     if (check_tensor("mutable_data", tensor) != SHOAL_OK ||
         tensor_wait_writable(tensor, /*overwrites=*/false) != SHOAL_OK ||
-        tensor_address(tensor, &address) != SHOAL_OK) {
+        tensor_host_address(tensor, &address) != SHOAL_OK) {
         return NULL;
     }
     storage_bump_version(tensor->storage);

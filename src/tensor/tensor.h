@@ -101,7 +101,9 @@ shoal_status tensor_create_view_as(shoal_tensor *base, shoal_dtype dtype, const 
 shoal_status tensor_check_bounds(size_t storage_bytes, shoal_dtype dtype, const struct layout *layout);
 
 /* The address of the first element. Does not wait. */
-shoal_status tensor_address(const shoal_tensor *tensor, void **address_out);
+shoal_status tensor_address(const shoal_tensor *tensor, struct address *address_out);
+/* The same, for the host: SHOAL_ERR_UNSUPPORTED if it cannot access the memory. */
+shoal_status tensor_host_address(const shoal_tensor *tensor, void **address_out);
 
 /* Whether a scope of this thread owns a reference. */
 static inline bool tensor_is_owned_by(const shoal_tensor *tensor, const struct scope *scope)

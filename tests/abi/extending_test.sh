@@ -96,7 +96,7 @@ fi
 # The patches, all in one copy: they do not collide. What they touch compiles, and what expands the tables.
 mkdir -p "$scratch/tree/tests"
 cp -r "$source/compat" "$source/include" "$source/src" "$scratch/tree"
-cp -r "$source"/tests/{conformance,fixtures,harness,ir,unit} "$scratch/tree/tests"
+cp -r "$source"/tests/{conformance,fixtures,harness,ir,modules,unit} "$scratch/tree/tests"
 cd "$scratch/tree"
 export GIT_CEILING_DIRECTORIES=$scratch # inside a repository git would take the paths for those of its root
 for patch in "$source"/tests/extending/*.patch; do

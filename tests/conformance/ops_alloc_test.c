@@ -19,7 +19,7 @@ static void check_untouched(const struct op_case *c, const struct case_call *cal
 {
     for (int i = 0; i < c->n_inputs; i++) {
         void *base;
-        if (c->inputs[i].owner == i && storage_base(call->tensors[i]->storage, &base) == SHOAL_OK) {
+        if (c->inputs[i].owner == i && storage_host_base(call->tensors[i]->storage, &base) == SHOAL_OK) {
             CHECK_BYTES(base, c->inputs[i].bytes,
                         (size_t)c->inputs[i].storage_elems * dtype_bytes(c->inputs[i].dtype));
         }

@@ -25,6 +25,7 @@
     BAD(empty, INVALID, "-2", shoal_empty(DIMS(3, -2), SHOAL_F32))                                        \
     BAD(zeros, INVALID, "9 dim", shoal_zeros(DIMS(1, 1, 1, 1, 1, 1, 1, 1, 1), SHOAL_F32))                 \
     BAD(full, INVALID, "-1", shoal_full(DIMS(-1), 0.5, SHOAL_F32))                                        \
+    BAD(to_device, INVALID, "device: 9 is not a device", shoal_to_device(f, (shoal_device)9))             \
     BAD(to_dtype, INVALID, "dtype: 44", shoal_to_dtype(f, (shoal_dtype)44))                               \
     BAD(copy_, INVALID, "[4]", shoal_copy_(f, g))                                                         \
     BAD(copy_, INVALID, "[2, 3]", shoal_copy_(s, f))                                                      \

@@ -68,7 +68,7 @@ static shoal_status find_address(shoal_tensor *tensor, enum item_use use, void *
     }
     TRY(use == ITEM_WRITE ? tensor_wait_writable(tensor, /*overwrites=*/false)
                           : tensor_wait_readable(tensor));
-    return tensor_address(tensor, data_out);
+    return tensor_host_address(tensor, data_out);
 }
 
 static shoal_status open_tensor(shoal_tensor *tensor, enum item_use use, struct item_part *part)

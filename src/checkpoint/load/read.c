@@ -199,9 +199,11 @@ static shoal_status move_piece(void *context, const struct box_piece *piece)
         from = to = box_bits(box);
     }
     kernel_copy_nd(
-        to, (struct kernel_operand){.data = mover->memory + offset, .strides = piece->memory_strides}, from,
-        (struct kernel_operand){.data = mover->reader->buffer, .strides = piece->file_strides}, piece->n_dims,
-        piece->shape);
+        to,
+        (struct kernel_operand){.data = address_of(mover->memory + offset), .strides = piece->memory_strides},
+        from,
+        (struct kernel_operand){.data = address_of(mover->reader->buffer), .strides = piece->file_strides},
+        piece->n_dims, piece->shape);
     return SHOAL_OK;
 }
 

@@ -308,9 +308,10 @@ static shoal_status read_piece(const struct box_reader *reader, const struct box
     }
     TRY(read_data(reader->file, reader->tensor, piece->file_offset, reader->buffer, piece->file_bytes));
     shoal_dtype dtype = box_bits(reader->box);
-    kernel_copy_nd(dtype, (struct kernel_operand){.data = memory, .strides = piece->memory_strides}, dtype,
-                   (struct kernel_operand){.data = reader->buffer, .strides = piece->file_strides},
-                   piece->n_dims, piece->shape);
+    kernel_copy_nd(
+        dtype, (struct kernel_operand){.data = address_of(memory), .strides = piece->memory_strides}, dtype,
+        (struct kernel_operand){.data = address_of(reader->buffer), .strides = piece->file_strides},
+        piece->n_dims, piece->shape);
     return SHOAL_OK;
 }
 
@@ -407,7 +408,7 @@ static shoal_status fill(const shoal_safetensors *file, const struct safetensors
                          shoal_tensor *tensor)
 {
     void *address;
-    TRY(tensor_address(tensor, &address));
+    TRY(tensor_host_address(tensor, &address));
     TRY(read_data(file, source, 0, address, (size_t)(source->end - source->begin)));
     TRY(check_booleans(source, address));
     return storage_set_name(tensor->storage, source->name);

@@ -205,11 +205,12 @@ static shoal_status write_piece(void *context, const struct box_piece *piece)
     const struct box_writer *box_writer = context;
     const char *memory = box_writer->memory + piece->memory_offset;
     if (!box_writer->box->is_direct) {
-        kernel_copy_nd(box_writer->dtype,
-                       (struct kernel_operand){.data = box_writer->buffer, .strides = piece->file_strides},
-                       box_writer->dtype,
-                       (struct kernel_operand){.data = (char *)memory, .strides = piece->memory_strides},
-                       piece->n_dims, piece->shape);
+        kernel_copy_nd(
+            box_writer->dtype,
+            (struct kernel_operand){.data = address_of(box_writer->buffer), .strides = piece->file_strides},
+            box_writer->dtype,
+            (struct kernel_operand){.data = address_of(memory), .strides = piece->memory_strides},
+            piece->n_dims, piece->shape);
         memory = box_writer->buffer;
     }
     return write_data(box_writer->writer, box_writer->tensor, piece->file_offset, memory, piece->file_bytes);
@@ -336,7 +337,7 @@ static shoal_status write_tensors(const struct saved *saved, shoal_safetensors_w
         void *address;
         shoal_status status = tensor_wait_readable(tensor);
         if (status == SHOAL_OK) {
-            status = tensor_address(tensor, &address);
+            status = tensor_host_address(tensor, &address);
         }
         if (status == SHOAL_OK) {
             status = write_box(writer, (int64_t)i, &arguments, address, /*makes_booleans=*/true);

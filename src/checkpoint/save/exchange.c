@@ -204,12 +204,13 @@ static void assemble(struct exchange *exchange, const struct slice *slice)
         size_t *from = &exchange->offsets[save->pieces[i].rank];
         size_t element_bytes = dtype_bytes(slice->tensor->dtype);
         layout_fill_strides(n_dims, both.length, part_strides);
-        kernel_copy_nd(bits,
-                       (struct kernel_operand){.data = exchange->assembled + (size_t)place * element_bytes,
-                                               .strides = strides},
-                       bits,
-                       (struct kernel_operand){.data = exchange->received + *from, .strides = part_strides},
-                       n_dims, both.length);
+        kernel_copy_nd(
+            bits,
+            (struct kernel_operand){.data = address_of(exchange->assembled + (size_t)place * element_bytes),
+                                    .strides = strides},
+            bits,
+            (struct kernel_operand){.data = address_of(exchange->received + *from), .strides = part_strides},
+            n_dims, both.length);
         *from += (size_t)region_count(&both, n_dims) * element_bytes;
     }
 }

@@ -32,8 +32,10 @@ static shoal_status visit_piece(void *context, const struct box_piece *piece)
     const char *memory = walk->job->data + piece->memory_offset;
     if (!walk->box->is_direct) {
         kernel_copy_nd(
-            walk->dtype, (struct kernel_operand){.data = walk->buffer, .strides = piece->file_strides},
-            walk->dtype, (struct kernel_operand){.data = (char *)memory, .strides = piece->memory_strides},
+            walk->dtype,
+            (struct kernel_operand){.data = address_of(walk->buffer), .strides = piece->file_strides},
+            walk->dtype,
+            (struct kernel_operand){.data = address_of(memory), .strides = piece->memory_strides},
             piece->n_dims, piece->shape);
         memory = walk->buffer;
     }

@@ -309,7 +309,7 @@ static shoal_status lift_constant(struct capture *capture, shoal_tensor *flat, s
 static shoal_status check_liftable(const shoal_tensor *tensor)
 {
     void *base;
-    TRY(storage_base(tensor->storage, &base));
+    TRY(storage_host_base(tensor->storage, &base));
     if (tensor->history && !shoal_is_leaf(tensor)) {
         const char *name = shoal_tensor_name(tensor);
         return error_set(

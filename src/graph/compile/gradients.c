@@ -371,7 +371,7 @@ static bool is_of_gradient(void *context, const void *data, size_t bytes, bool i
         const shoal_tensor *now = shoal_grad(gradient_leaf(gradient, flight->given));
         if (gradient->input != SIZE_MAX && now->storage->memory) {
             struct span span = tensor_span(now);
-            uintptr_t base = (uintptr_t)now->storage->memory->base;
+            uintptr_t base = address_number(now->storage->memory->base);
             if ((uintptr_t)data < base + span.end && base + span.first < (uintptr_t)data + bytes) {
                 return true;
             }

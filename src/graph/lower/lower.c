@@ -159,7 +159,7 @@ static shoal_status lower_node(struct shoal_lowering *lowering, struct shoal_nod
     case SHOAL_NODE_PLACEHOLDER:
         return lower_placeholder(lowering, node);
     case SHOAL_NODE_CONSTANT:
-        return device_rows[node->values[0]->storage->device].has_data
+        return device_has_data(node->values[0]->storage->device)
                    ? SHOAL_OK
                    : error_set(SHOAL_ERR_INVALID, "the constant has no data");
     case SHOAL_NODE_CALL:

@@ -107,9 +107,9 @@ static void put_memory(struct shoal_plan *plan)
             continue;
         }
         refcount_get(&plan->binding->memory_block->objects);
-        memory_init(memory, plan->binding->memory_block, plan_address(plan, buffer));
+        memory_init(memory, plan->binding->memory_block, address_of(plan_address(plan, buffer)));
         if (buffer->place == PLAN_INPUT) {
-            memory->base = (void *)nowhere;
+            memory->base = address_of((void *)nowhere);
             nowhere += (buffer->bytes + 2 * MEM_DATA_ALIGNMENT) & ~(uintptr_t)(MEM_DATA_ALIGNMENT - 1);
         }
         buffer->storage->memory = memory_ref(memory); /* the first reference is the binding's */
@@ -369,7 +369,7 @@ static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph
 static const void *find_address(const shoal_tensor *tensor)
 {
     void *address = NULL;
-    if (tensor && tensor_address(tensor, &address) != SHOAL_OK) {
+    if (tensor && tensor_host_address(tensor, &address) != SHOAL_OK) {
         error_clear();
     }
     return address;

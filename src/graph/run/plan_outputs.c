@@ -114,7 +114,7 @@ static shoal_status make_tensor(struct shoal_plan *plan, size_t index)
         return SHOAL_OK;
     }
     if (!set->storage) {
-        TRY(storage_create_borrowed(set->bytes, set->data, NULL, NULL, &set->storage));
+        TRY(storage_create_borrowed(SHOAL_CPU, set->bytes, address_of(set->data), NULL, NULL, &set->storage));
         set->storage->is_lent = set->bytes > 0;
     }
     shoal_tensor *tensor;
@@ -150,7 +150,7 @@ static bool is_clean(const struct plan_binding *binding, const struct bound_set 
         }
     }
     return !atomic_load(&storage->has_history) && !storage->name && !storage->read_only && storage->memory &&
-           storage->memory->base == set->data && !storage_has_fences(storage);
+           address_pointer(storage->memory->base) == set->data && !storage_has_fences(storage);
 }
 
 /* Frees the plan's memory of what the last run gave, before the next run or before the memory is freed. If the caller

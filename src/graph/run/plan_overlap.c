@@ -172,7 +172,7 @@ shoal_status plan_check_apart(struct shoal_plan *plan)
     binding->is_apart = false;
     for (uint32_t i = 0; i < plan->n_inputs; i++) {
         struct bound_input *input = &binding->inputs[i];
-        const char *address = plan->buffers[plan->inputs[i]].storage->memory->base;
+        const char *address = address_pointer(plan->buffers[plan->inputs[i]].storage->memory->base);
         if (!was_apart || input->address != address) {
             have_moved = true;
             input->address = address;

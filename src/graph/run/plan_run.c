@@ -60,9 +60,9 @@ static shoal_status check_input(const struct bound_input *bound, const shoal_ten
                          index, tensor_format(given, tensor),
                          layout_format(wanted, tensor->layout.n_dims, tensor->layout.strides));
     }
-    if (!device_rows[tensor->storage->device].has_data) {
+    if (!device_has_data(tensor->storage->device)) {
         return error_set(SHOAL_ERR_INVALID, "%%%s: input %zu has no data: it is on device %s", bound->name,
-                         index, device_rows[tensor->storage->device].name);
+                         index, device_name(tensor->storage->device));
     }
     return SHOAL_OK;
 }
@@ -117,7 +117,8 @@ static bool must_wait(void *context, const void *data, size_t bytes, bool is_wri
         const struct memory *memory = tensor->storage->memory;
         struct span span = tensor_span(tensor);
         if ((is_written || run->binding->inputs[i].is_written) && memory &&
-            overlaps(data, bytes, (const char *)memory->base + span.first, span.end - span.first)) {
+            overlaps(data, bytes, (const char *)address_pointer(memory->base) + span.first,
+                     span.end - span.first)) {
             return true;
         }
     }
@@ -149,7 +150,7 @@ static shoal_status take_input(const struct run *run, size_t index)
     if (tensor == bound->tensor && storage_has_fences(bound->source->storage)) {
         TRY(tensor_wait_writable(bound->source, /*overwrites=*/false));
     }
-    TRY(tensor_address(tensor, &address));
+    TRY(tensor_host_address(tensor, &address));
     /* Relaxed: set when the plan was made. */
     size_t mask = atomic_load_explicit(&storage->alignment_mask, memory_order_relaxed);
     if (((uintptr_t)address & mask) != 0) {
@@ -157,7 +158,7 @@ static shoal_status take_input(const struct run *run, size_t index)
                          "address %p is not a multiple of %zu, which a view as another dtype needs", address,
                          mask + 1);
     }
-    storage->memory->base = address;
+    storage->memory->base = address_of(address);
     bound->version = atomic_load_explicit(&storage->version, memory_order_relaxed);
     return SHOAL_OK;
 }

@@ -180,9 +180,9 @@ static shoal_status check_input(const struct shoal_node *node, const shoal_tenso
                          index, tensor_format(given, tensor),
                          layout_format(wanted, tensor->layout.n_dims, tensor->layout.strides));
     }
-    if (!device_rows[tensor->storage->device].has_data) {
+    if (!device_has_data(tensor->storage->device)) {
         return error_set(SHOAL_ERR_INVALID, "%%%s: input %zu has no data: it is on device %s", node->name,
-                         index, device_rows[tensor->storage->device].name);
+                         index, device_name(tensor->storage->device));
     }
     return SHOAL_OK;
 }
@@ -228,7 +228,7 @@ static shoal_status check_nodes(const struct shoal_graph *graph)
                              "%%%s: there is no op \"%.64s\" in this program, so the node cannot run",
                              node->name, node->target);
         }
-        if (node->kind == SHOAL_NODE_CONSTANT && !device_rows[node->values[0]->storage->device].has_data) {
+        if (node->kind == SHOAL_NODE_CONSTANT && !device_has_data(node->values[0]->storage->device)) {
             return error_set(SHOAL_ERR_INVALID, "%%%s: the constant has no data", node->name);
         }
     }

@@ -168,8 +168,8 @@ static shoal_status gather(const shoal_tensor *tensor, const void *data, void **
         return SHOAL_ERR_NO_MEMORY;
     }
     layout_fill_strides(tensor->layout.n_dims, tensor->layout.shape, strides);
-    kernel_copy_nd(dtype, (struct kernel_operand){copy, strides}, dtype,
-                   (struct kernel_operand){(void *)data, tensor->layout.strides}, tensor->layout.n_dims,
+    kernel_copy_nd(dtype, (struct kernel_operand){address_of(copy), strides}, dtype,
+                   (struct kernel_operand){address_of(data), tensor->layout.strides}, tensor->layout.n_dims,
                    tensor->layout.shape);
     *copy_out = copy;
     return SHOAL_OK;
@@ -199,7 +199,7 @@ static shoal_status print_storage(struct writer *writer, const shoal_tensor *ten
         writer_add_format(writer, " storage %zu", storage->bytes);
     } else {
         TRY(storage_wait_readable_in(storage, storage_span(storage)));
-        TRY(storage_base(storage, &base));
+        TRY(storage_host_base(storage, &base));
         print_hex(writer, " storage ", base, storage->bytes);
     }
     writer_add_format(writer, " + %" PRId64, tensor->layout.offset);
@@ -438,7 +438,7 @@ static shoal_status make_strided(const struct text_type *type, shoal_device devi
     void *address;
     shoal_status status = SHOAL_OK;
     if (device == SHOAL_CPU && n_elements > 0) {
-        status = tensor_address(base, &address);
+        status = tensor_host_address(base, &address);
         if (status == SHOAL_OK) {
             memset(address, 0, tensor_bytes(base));
         }
@@ -469,10 +469,10 @@ static shoal_status scatter(shoal_tensor *tensor, const void *elements)
     if (tensor->count == 0) {
         return SHOAL_OK;
     }
-    TRY(tensor_address(tensor, &address));
+    TRY(tensor_host_address(tensor, &address));
     layout_fill_strides(layout->n_dims, layout->shape, strides);
-    kernel_copy_nd(dtype, (struct kernel_operand){address, layout->strides}, dtype,
-                   (struct kernel_operand){(void *)elements, strides}, layout->n_dims, layout->shape);
+    kernel_copy_nd(dtype, (struct kernel_operand){address_of(address), layout->strides}, dtype,
+                   (struct kernel_operand){address_of(elements), strides}, layout->n_dims, layout->shape);
     return SHOAL_OK;
 }
 
@@ -525,7 +525,7 @@ static shoal_status read_storage(const struct constant_text *text, shoal_tensor 
         return lexer_fail_at(token, status);
     }
     if (n_bytes > 0 && device == SHOAL_CPU) {
-        status = tensor_address(base, &address);
+        status = tensor_host_address(base, &address);
         status = status == SHOAL_OK ? lexer_hex(token, address) : lexer_fail_at(token, status);
     }
     if (status != SHOAL_OK) {

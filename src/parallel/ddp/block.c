@@ -148,17 +148,18 @@ static shoal_status put_gradient(struct ddp_param *param, void *place)
     struct storage *storage;
     void *data;
     if (!param->gradient) {
-        TRY(storage_create_borrowed(tensor_bytes(param->tensor), place, NULL, NULL, &storage));
+        TRY(storage_create_borrowed(SHOAL_CPU, tensor_bytes(param->tensor), address_of(place), NULL, NULL,
+                                    &storage));
         return make_gradient(param, storage);
     }
-    TRY(tensor_address(param->gradient, &data));
+    TRY(tensor_host_address(param->gradient, &data));
     if (data == place) {
         return SHOAL_OK;
     }
     (void)!tensor_wait_readable(param->gradient); /* the values are copied even if a write has failed */
     error_clear();
     kernel_copy(place, data, tensor_bytes(param->gradient));
-    return storage_rebind(param->gradient->storage, place, NULL, NULL);
+    return storage_rebind(param->gradient->storage, address_of(place), NULL, NULL);
 }
 
 static shoal_status put_gradients(struct ddp *ddp)
@@ -175,7 +176,7 @@ static shoal_status make_apart(struct ddp_param *param)
     struct storage *storage;
     void *data;
     TRY(storage_create(SHOAL_CPU, tensor_bytes(param->tensor), &storage));
-    if (storage_base(storage, &data) == SHOAL_OK) {
+    if (storage_host_base(storage, &data) == SHOAL_OK) {
         memset(data, 0, storage->bytes);
     }
     return make_gradient(param, storage);
@@ -307,7 +308,7 @@ shoal_status ddp_move(struct ddp *ddp, struct ddp_plan *plan)
         void *place = place_of(ddp, &ddp->buckets.plan, i);
         kernel_copy(place, copy + old.places[i].offset, ddp->buckets.items[i].bytes);
         if (status == SHOAL_OK) {
-            status = storage_rebind(ddp->params[i].gradient->storage, place, NULL, NULL);
+            status = storage_rebind(ddp->params[i].gradient->storage, address_of(place), NULL, NULL);
         }
     }
     ddp_plan_free(&old);
@@ -391,14 +392,14 @@ static bool leave(struct ddp_param *param)
 {
     struct storage *storage = param->gradient->storage;
     void *place;
-    if (storage_base(storage, &place) != SHOAL_OK) {
+    if (storage_host_base(storage, &place) != SHOAL_OK) {
         return true;
     }
     size_t bytes = storage->bytes > 0 ? storage->bytes : 1;
     void *copy = mem_alloc_aligned(bytes, MEM_DATA_ALIGNMENT);
     if (copy) {
         kernel_copy(copy, place, storage->bytes);
-        if (storage_rebind(storage, copy, free_memory, NULL) == SHOAL_OK) {
+        if (storage_rebind(storage, address_of(copy), free_memory, NULL) == SHOAL_OK) {
             return true;
         }
         mem_free(copy);

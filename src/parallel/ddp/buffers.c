@@ -30,7 +30,7 @@ static shoal_status view_part(const shoal_tensor *buffer, char *part, shoal_tens
     struct layout layout = {.n_dims = buffer->layout.n_dims};
     memcpy(layout.shape, buffer->layout.shape, sizeof layout.shape);
     layout_fill_strides(layout.n_dims, layout.shape, layout.strides);
-    TRY(storage_create_borrowed(tensor_bytes(buffer), part, NULL, NULL, &storage));
+    TRY(storage_create_borrowed(SHOAL_CPU, tensor_bytes(buffer), address_of(part), NULL, NULL, &storage));
     return tensor_create(storage, buffer->dtype, &layout, view_out);
 }
 
@@ -52,7 +52,7 @@ static shoal_status write_buffer(shoal_tensor *buffer, char *part)
         storage_bump_version(buffer->storage);
         return SHOAL_OK;
     }
-    TRY(tensor_address(buffer, &data));
+    TRY(tensor_host_address(buffer, &data));
     if (memcmp(data, part, tensor_bytes(buffer)) != 0) {
         memcpy(data, part, tensor_bytes(buffer));
         storage_bump_version(buffer->storage);
@@ -66,7 +66,7 @@ static shoal_status read_buffer(shoal_tensor *buffer, char *part)
     if (!buffer->is_contiguous) {
         return copy_strided(buffer, part, false);
     }
-    TRY(tensor_address(buffer, &data));
+    TRY(tensor_host_address(buffer, &data));
     memcpy(part, data, tensor_bytes(buffer));
     return SHOAL_OK;
 }
@@ -78,9 +78,9 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
     size_t bytes = tensor_bytes(buffer);
     char *part = bundle->data + bundle->bytes;
     (void)next;
-    if (!device_rows[buffer->storage->device].has_data) {
+    if (!device_has_data(buffer->storage->device)) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "buffer %s is on device %s, which has no data", entry->path,
-                         device_rows[buffer->storage->device].name);
+                         device_name(buffer->storage->device));
     }
     bundle->bytes += bytes;
     if (bytes == 0 || !bundle->data) {

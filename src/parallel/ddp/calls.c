@@ -61,7 +61,7 @@ static shoal_status visit_gradient(const struct ddp_param *param, bool is_writte
                          param->path);
     }
     TRY(is_written ? tensor_wait_writable(gradient, /*overwrites=*/false) : tensor_wait_readable(gradient));
-    TRY(tensor_address(gradient, &data));
+    TRY(tensor_host_address(gradient, &data));
     if (is_written) {
         storage_bump_version(gradient->storage);
     }

@@ -102,9 +102,9 @@ static shoal_status collect_tensor(struct ddp_collector *collector, const shoal_
     if (is_parameter && ddp_is_ignored(collector->options, entry->tensor)) {
         return SHOAL_OK;
     }
-    if (!device_rows[entry->tensor->storage->device].has_data) {
+    if (!device_has_data(entry->tensor->storage->device)) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "%s is on device %s, which has no data", entry->path,
-                         device_rows[entry->tensor->storage->device].name);
+                         device_name(entry->tensor->storage->device));
     }
     if (is_trained && !shoal_is_leaf(entry->tensor)) {
         return error_set(

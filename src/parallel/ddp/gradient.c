@@ -30,7 +30,7 @@ static void note_written(struct ddp_param *param)
 static void fill_with_nothing(struct ddp_param *param, void *place)
 {
     const int64_t stride = 1;
-    struct kernel_operand operand = {.data = place, .strides = &stride};
+    struct kernel_operand operand = {.data = address_of(place), .strides = &stride};
     kernel_fill_nd(param->gradient->dtype, operand, 1, &param->gradient->count,
                    (struct kernel_scalar){.real = -0.0});
     note_written(param);
@@ -46,7 +46,7 @@ static shoal_status claim(struct ddp_param *param, void **place_out)
 {
     TRY(tensor_wait_writable(param->gradient, /*overwrites=*/true));
     storage_forget_fences(param->gradient->storage);
-    return tensor_address(param->gradient, place_out);
+    return tensor_host_address(param->gradient, place_out);
 }
 
 shoal_status ddp_take_in(struct ddp_param *param, shoal_tensor *kept)
@@ -97,7 +97,7 @@ shoal_status ddp_make_room(struct ddp_param *param)
         return SHOAL_OK;
     }
     TRY(tensor_wait_readable(param->gradient));
-    TRY(tensor_address(param->gradient, &place));
+    TRY(tensor_host_address(param->gradient, &place));
     bool is_zero = is_all_zero(place, tensor_bytes(param->gradient));
     bool was_written = shoal_tensor_version(param->gradient) != param->version;
     if (param->is_reduced) {
@@ -136,8 +136,8 @@ shoal_status ddp_fill_in(struct ddp_param *param)
 static shoal_status add_aside(struct ddp_param *param, void *place)
 {
     const int64_t stride = 1;
-    struct kernel_operand operand = {.data = place, .strides = &stride};
-    struct kernel_operand aside = {.data = param->aside, .strides = &stride};
+    struct kernel_operand operand = {.data = address_of(place), .strides = &stride};
+    struct kernel_operand aside = {.data = address_of(param->aside), .strides = &stride};
     return kernel_binary_nd(KERNEL_ADD, param->gradient->dtype, operand, aside, operand, 1,
                             &param->gradient->count);
 }

@@ -19,7 +19,7 @@ static shoal_status find_values(shoal_tensor *tensor, shoal_part *part, shoal_te
         TRY(op_copy_into(*copy_out, tensor));
     }
     *part = (shoal_part){.count = tensor_bytes(tensor)};
-    return tensor_address(*copy_out ? *copy_out : tensor, &part->recv);
+    return tensor_host_address(*copy_out ? *copy_out : tensor, &part->recv);
 }
 
 /* Writes the values that came. `copies` has one entry for each tensor. */

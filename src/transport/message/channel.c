@@ -110,12 +110,11 @@ static shoal_status check_plain(const struct message_channel *channel, const str
     if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "transport %s has no windows", channel->base.transport->name);
     }
-    return is_plain(collective)
-               ? SHOAL_OK
-               : error_set(SHOAL_ERR_UNSUPPORTED,
-                           "%s: buffers on device %s; transport %s carries those of the cpu",
-                           collective_rows[collective->kind].name, device_rows[collective->device].name,
-                           channel->base.transport->name);
+    return is_plain(collective) ? SHOAL_OK
+                                : error_set(SHOAL_ERR_UNSUPPORTED,
+                                            "%s: buffers on device %s; transport %s carries those of the cpu",
+                                            collective_rows[collective->kind].name,
+                                            device_name(collective->device), channel->base.transport->name);
 }
 
 static bool message_post(struct channel *base, struct collective *collective)

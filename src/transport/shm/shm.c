@@ -263,10 +263,10 @@ static shoal_status shm_run(struct channel *base, struct collective *collective)
     struct shm_channel *channel = (struct shm_channel *)base;
     TRY(shm_failure(channel));
     if (!is_cpu(collective)) {
-        return conclude(channel, error_set(SHOAL_ERR_UNSUPPORTED,
-                                           "%s: buffers on device %s; transport shm carries those of the cpu",
-                                           collective_rows[collective->kind].name,
-                                           device_rows[collective->device].name));
+        return conclude(channel,
+                        error_set(SHOAL_ERR_UNSUPPORTED,
+                                  "%s: buffers on device %s; transport shm carries those of the cpu",
+                                  collective_rows[collective->kind].name, device_name(collective->device)));
     }
     enum shm_algorithm algorithm = pick(channel, collective);
     collective->algorithm = (int)algorithm;

@@ -142,7 +142,7 @@ static shoal_status check_device(const struct collective *collective)
                ? SHOAL_OK
                : error_set(SHOAL_ERR_UNSUPPORTED,
                            "%s: buffers on device %s; transport two_level carries those of the cpu",
-                           collective_rows[collective->kind].name, device_rows[collective->device].name);
+                           collective_rows[collective->kind].name, device_name(collective->device));
 }
 
 static shoal_status run_together(struct two_channel *channel, const struct collective *collective)

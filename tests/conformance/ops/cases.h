@@ -75,6 +75,12 @@ CASE(to_dtype)
     add_dtype(c, chance(r, 8) ? c->inputs[self].dtype : pick_dtype(r));
 }
 
+CASE(to_device)
+{
+    (void)add_any(c, r);
+    add_device(c);
+}
+
 /* A target that can be written, and a source that broadcasts to it; sometimes of the same memory. */
 static inline void add_target_and_source(struct op_case *c, struct test_random *r, shoal_dtype to,
                                          shoal_dtype from)

@@ -193,6 +193,12 @@ EXPECT(contiguous)
     }
 }
 
+/* Each run is on one device, which its argument names. */
+EXPECT(to_device)
+{
+    add_same(e, c, 0);
+}
+
 EXPECT(to_dtype)
 {
     if (c->arguments[1].dtype == c->inputs[0].dtype) {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "conformance/ops/scalar.h"
+#include "fixtures/test_device.h"
 #include "harness/test.h"
 #include "op/op.h"
 #include "device/device.h"
@@ -458,10 +459,8 @@ static inline shoal_status build_input(const struct op_case *c, int i, shoal_dev
     if (status != SHOAL_OK) {
         return status;
     }
-    if (device == SHOAL_CPU) {
-        void *address;
-        (void)tensor_address(base, &address);
-        memcpy(address, input->bytes, (size_t)input->storage_elems * dtype_bytes(input->dtype));
+    if (device_has_data(device)) {
+        memcpy(test_storage_bytes(base->storage), input->bytes, tensor_bytes(base));
     }
     status = tensor_create_view(base, &input->layout, &tensors[i]);
     shoal_tensor_unref(base);
@@ -497,7 +496,7 @@ static inline shoal_value box_argument(const struct case_argument *argument, sho
         value.as.dtype = argument->dtype;
         break;
     case SHOAL_VALUE_STRING:
-        value.as.string = device_rows[device].name;
+        value.as.string = device_name(device);
         break;
     case SHOAL_VALUE_GROUP: /* rows that take one have tests of their own */
     case SHOAL_VALUE_NONE:

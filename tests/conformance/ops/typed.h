@@ -42,12 +42,19 @@ static inline bool give_many(shoal_value *result, shoal_tensor *const *tensors, 
         return give_many(result, list, count);                         \
     }
 
+static inline shoal_device named_device(const char *name)
+{
+    shoal_device device = SHOAL_CPU;
+    return shoal_device_find(name, &device) == SHOAL_OK ? device : SHOAL_CPU;
+}
+
 TYPED_ONE(empty, DIMS(0), v[1].as.dtype)
 TYPED_ONE(zeros, DIMS(0), v[1].as.dtype)
 TYPED_ONE(full, DIMS(0), NUMBER(1), v[2].as.dtype)
 TYPED_ONE(clone, TENSOR(0))
 TYPED_ONE(contiguous, TENSOR(0))
 TYPED_ONE(to_dtype, TENSOR(0), v[1].as.dtype)
+TYPED_ONE(to_device, TENSOR(0), named_device(v[1].as.string))
 TYPED_ONE(copy_, TENSOR(0), TENSOR(1))
 TYPED_ONE(view, TENSOR(0), DIMS(1))
 TYPED_ONE(view_dtype, TENSOR(0), v[1].as.dtype)

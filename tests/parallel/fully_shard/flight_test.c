@@ -25,7 +25,7 @@ static shoal_status do_late_work(struct completion *completion, int64_t until_ns
     struct late_work *work = (struct late_work *)completion;
     void *data;
     (void)until_ns;
-    TRY(tensor_address(work->tensor, &data));
+    TRY(tensor_host_address(work->tensor, &data));
     float *values = data;
     for (int64_t i = 0; !work->read_to && i < work->tensor->count; i++) {
         values[i] = work->value;

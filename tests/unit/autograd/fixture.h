@@ -9,6 +9,8 @@
 #include "harness/test.h"
 #include "shoal/shoal.h"
 
+#include "fixtures/on_device.h"
+
 /* A vector of f64 with these values. */
 static inline shoal_tensor *make_vector(const double *values, int64_t count)
 {

@@ -18,6 +18,7 @@ static shoal_tensor *fresh(shoal_tensor *tensor)
     CASE(contiguous, plain, false, return square(shoal_contiguous(x[0])), 1, S(2, 3)) \
     CASE(contiguous, of_result, false, return square(shoal_contiguous(shoal_transpose(fresh(x[0]), 0, 1))), 1, S(2, 3)) \
     CASE(to_dtype, same, false, return square(shoal_to_dtype(x[0], SHOAL_F64)), 1, S(2, 3)) \
+    CASE(to_device, plain, false, return shoal_to_device(square(shoal_to_device(x[0], SHOAL_CPU)), test_device()), 1, S(2, 3)) \
     CASE(copy_, plain, false, return square(shoal_copy_(fresh(x[0]), x[1])), 1 + 1, S(2, 3), S(2, 3)) \
     CASE(copy_, broadcast, false, return square(shoal_copy_(fresh(x[0]), x[1])), 2, S(4, 2, 3), S(2, 1)) \
     CASE(copy_, into_constant, false, return shoal_mul(x[1], shoal_copy_(shoal_zeros(INTS(3), 1, SHOAL_F64), x[0])), 2, S(3), S(3)) \

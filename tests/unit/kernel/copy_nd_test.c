@@ -42,9 +42,9 @@ static void check_copy(shoal_dtype to, shoal_dtype from, const struct layout *la
                     src_memory + shift + src_offset * from_bytes, 1);
         has_elements = oracle_next_index(layout->n_dims, layout->shape, index);
     }
-    struct kernel_operand dst = {.data = dst_memory + shift + layout->dst.offset * to_bytes,
+    struct kernel_operand dst = {.data = address_of(dst_memory + shift + layout->dst.offset * to_bytes),
                                  .strides = layout->dst.strides};
-    struct kernel_operand src = {.data = src_memory + shift + layout->src.offset * from_bytes,
+    struct kernel_operand src = {.data = address_of(src_memory + shift + layout->src.offset * from_bytes),
                                  .strides = layout->src.strides};
     kernel_copy_nd(to, dst, from, src, layout->n_dims, layout->shape);
     if (memcmp(dst_memory, expected_memory, dst_total + 16) == 0) {
@@ -147,12 +147,12 @@ TEST(long_strided_lines)
 TEST(no_elements_touch_nothing)
 {
     int64_t strides[2] = {1, 1};
-    struct kernel_operand none = {.data = NULL, .strides = strides};
+    struct kernel_operand none = {.data = ADDRESS_NONE, .strides = strides};
     kernel_copy_nd(SHOAL_F32, none, SHOAL_F32, none, 2, (int64_t[]){3, 0});
     kernel_copy_nd(SHOAL_F32, none, SHOAL_BF16, none, 1, (int64_t[]){0});
     float value = 2;
     float copy = 1;
-    kernel_copy_nd(SHOAL_F32, (struct kernel_operand){.data = &copy}, SHOAL_F32,
-                   (struct kernel_operand){.data = &value}, 0, NULL);
+    kernel_copy_nd(SHOAL_F32, (struct kernel_operand){.data = address_of(&copy)}, SHOAL_F32,
+                   (struct kernel_operand){.data = address_of(&value)}, 0, NULL);
     CHECK_DOUBLE((double)copy, 2);
 }

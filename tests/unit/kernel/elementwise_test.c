@@ -105,7 +105,8 @@ struct layout {
 
 static struct kernel_operand operand(unsigned char *memory, const struct oracle_view *view, size_t bytes)
 {
-    return (struct kernel_operand){.data = memory + (size_t)view->offset * bytes, .strides = view->strides};
+    return (struct kernel_operand){.data = address_of(memory + (size_t)view->offset * bytes),
+                                   .strides = view->strides};
 }
 
 static bool is_supported(enum kernel_binary op, shoal_dtype dtype)
@@ -205,15 +206,16 @@ TEST(binary_over_rows)
     }
 }
 
-#define CHECK_DIV(NAME, ctype, x, y, expected)                                                      \
-    do {                                                                                            \
-        ctype a_ = (x);                                                                             \
-        ctype b_ = (y);                                                                             \
-        ctype dst_ = 77;                                                                            \
-        CHECK_OK(kernel_binary_nd(KERNEL_DIV, SHOAL_##NAME, (struct kernel_operand){.data = &dst_}, \
-                                  (struct kernel_operand){.data = &a_},                             \
-                                  (struct kernel_operand){.data = &b_}, 0, NULL));                  \
-        CHECK_INT(dst_, expected);                                                                  \
+#define CHECK_DIV(NAME, ctype, x, y, expected)                                                 \
+    do {                                                                                       \
+        ctype a_ = (x);                                                                        \
+        ctype b_ = (y);                                                                        \
+        ctype dst_ = 77;                                                                       \
+        CHECK_OK(kernel_binary_nd(KERNEL_DIV, SHOAL_##NAME,                                    \
+                                  (struct kernel_operand){.data = address_of(&dst_)},          \
+                                  (struct kernel_operand){.data = address_of(&a_)},            \
+                                  (struct kernel_operand){.data = address_of(&b_)}, 0, NULL)); \
+        CHECK_INT(dst_, expected);                                                             \
     } while (0)
 
 TEST(integer_division_never_traps)
@@ -235,7 +237,7 @@ TEST(integer_division_never_traps)
 TEST(what_bool_does_not_have)
 {
     uint8_t value = 1;
-    struct kernel_operand one = {.data = &value};
+    struct kernel_operand one = {.data = address_of(&value)};
     CHECK_STATUS(kernel_binary_nd(KERNEL_SUB, SHOAL_BOOL, one, one, one, 0, NULL), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("sub");
     CHECK_STATUS(kernel_binary_nd(KERNEL_DIV, SHOAL_BOOL, one, one, one, 0, NULL), SHOAL_ERR_UNSUPPORTED);
@@ -331,7 +333,7 @@ TEST(empty_shapes_of_any_size_are_left_alone)
     unsigned char untouched = 0x5a;
     for (int i = 0; i < N_CASES; i++) {
         for (int k = 0; k < N_CASES; k++) {
-            struct kernel_operand none = {.data = &untouched, .strides = strides[k]};
+            struct kernel_operand none = {.data = address_of(&untouched), .strides = strides[k]};
             CHECK_OK(kernel_binary_nd(KERNEL_ADD, SHOAL_F32, none, none, none, 3, shapes[i]));
             CHECK_OK(kernel_negate_nd(SHOAL_BF16, none, none, 3, shapes[i]));
             CHECK_OK(kernel_sum_nd(SHOAL_F32, none, none, 3, shapes[i], (bool[]){false, false, false}, 0));
@@ -351,9 +353,10 @@ TEST(strides_of_single_elements_mean_nothing)
 {
     const int64_t most = INT64_MAX;
     int32_t memory[4] = {1, 2, 3, 4};
-    struct kernel_operand one = {.data = memory, .strides = &most};
+    struct kernel_operand one = {.data = address_of(memory), .strides = &most};
     CHECK_OK(kernel_binary_nd(KERNEL_ADD, SHOAL_I32, one, one, one, 1, (int64_t[]){1}));
-    struct kernel_operand every_second = {.data = memory, .strides = (int64_t[]){most, 2, INT64_MIN}};
+    struct kernel_operand every_second = {.data = address_of(memory),
+                                          .strides = (int64_t[]){most, 2, INT64_MIN}};
     CHECK_OK(kernel_negate_nd(SHOAL_I32, every_second, every_second, 3, (int64_t[]){1, 2, 1}));
     const int32_t expected[4] = {-2, 2, -3, 4};
     CHECK_BYTES(memory, expected, sizeof(expected));

@@ -216,7 +216,7 @@ TEST(arithmetic_is_refused_by_name)
     const bool is_reduced = true;
     for (size_t i = 0; i < 2; i++) {
         uint8_t data = 0x38;
-        struct kernel_operand operand = {.data = &data, .strides = &one};
+        struct kernel_operand operand = {.data = address_of(&data), .strides = &one};
         const void *source = &data;
         double largest;
         struct kernel_squares squares;

@@ -72,7 +72,7 @@ TEST(random_views)
             kernel_scalar_store(dtype, expected + shift + offset, value);
             has_elements = oracle_next_index(n_dims, shape, index);
         }
-        struct kernel_operand dst = {.data = memory + shift + (size_t)view.offset * bytes,
+        struct kernel_operand dst = {.data = address_of(memory + shift + (size_t)view.offset * bytes),
                                      .strides = view.strides};
         kernel_fill_nd(dtype, dst, n_dims, shape, value);
         CHECK_BYTES(memory, expected, total);

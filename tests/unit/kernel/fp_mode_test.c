@@ -34,7 +34,7 @@ static const int64_t dense[] = {1};
 
 static struct kernel_operand operand(void *data)
 {
-    return (struct kernel_operand){.data = data, .strides = dense};
+    return (struct kernel_operand){.data = address_of(data), .strides = dense};
 }
 
 /* All kinds of numbers: ordinary ones, whose results are rounded, and subnormal ones. */
@@ -115,20 +115,20 @@ static void run_copy_nd(struct call *call)
 {
     static const int64_t backwards[] = {-1};
     size_t last = (COUNT - 1) * dtype_bytes(call->dtype);
-    struct kernel_operand from = {.data = call->inputs[0] + last, .strides = backwards};
+    struct kernel_operand from = {.data = address_of(call->inputs[0] + last), .strides = backwards};
     kernel_copy_nd(call->other, operand(call->output), call->dtype, from, 1, shape);
 }
 
 static void run_pack(struct call *call)
 {
-    struct kernel_pack_item item = {.data = call->inputs[0], .rows = COUNT, .row_elems = 1};
-    kernel_pack(call->other, call->output, call->dtype, &item, 1, 1, 0, 1);
+    struct kernel_pack_item item = {.data = address_of(call->inputs[0]), .rows = COUNT, .row_elems = 1};
+    kernel_pack(call->other, address_of(call->output), call->dtype, &item, 1, 1, 0, 1);
 }
 
 static void run_unpack(struct call *call)
 {
-    struct kernel_unpack_item item = {.data = call->output, .elems = COUNT};
-    kernel_unpack(call->other, &item, 1, call->dtype, call->inputs[0], 1);
+    struct kernel_unpack_item item = {.data = address_of(call->output), .elems = COUNT};
+    kernel_unpack(call->other, &item, 1, call->dtype, address_of(call->inputs[0]), 1);
 }
 
 static void run_fill(struct call *call)
@@ -151,7 +151,8 @@ static void run_negate(struct call *call)
 
 static void run_where(struct call *call)
 {
-    kernel_where_equal(call->dtype, call->output, call->inputs[0], call->inputs[1], call->inputs[2], COUNT);
+    kernel_where_equal(call->dtype, address_of(call->output), address_of(call->inputs[0]),
+                       address_of(call->inputs[1]), address_of(call->inputs[2]), COUNT);
 }
 
 static void run_scale(struct call *call)
@@ -189,8 +190,8 @@ static void run_sum(struct call *call)
     static const int64_t from_strides[] = {11, 1};
     static const int64_t to_strides[] = {1, 0};
     static const bool is_reduced[] = {false, true};
-    struct kernel_operand from = {.data = call->inputs[0], .strides = from_strides};
-    struct kernel_operand to = {.data = call->output, .strides = to_strides};
+    struct kernel_operand from = {.data = address_of(call->inputs[0]), .strides = from_strides};
+    struct kernel_operand to = {.data = address_of(call->output), .strides = to_strides};
     (void)kernel_sum_nd(call->dtype, to, from, 2, sizes, is_reduced, call->variant == 0 ? 0 : 7);
 }
 

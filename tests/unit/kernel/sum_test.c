@@ -119,13 +119,13 @@ static void check_sum(const struct layout *layout, shoal_dtype dtype, int64_t di
     for (int i = 0; i < layout->n_dims; i++) {
         dst_strides[i] = layout->is_reduced[i] ? 12345 : layout->dst.strides[i];
     }
-    CHECK_OK(
-        kernel_sum_nd(dtype,
-                      (struct kernel_operand){.data = dst_memory + 1 + (size_t)layout->dst.offset * bytes,
-                                              .strides = dst_strides},
-                      (struct kernel_operand){.data = src_memory + 1 + (size_t)layout->src.offset * bytes,
-                                              .strides = layout->src.strides},
-                      layout->n_dims, layout->shape, layout->is_reduced, divisor));
+    CHECK_OK(kernel_sum_nd(
+        dtype,
+        (struct kernel_operand){.data = address_of(dst_memory + 1 + (size_t)layout->dst.offset * bytes),
+                                .strides = dst_strides},
+        (struct kernel_operand){.data = address_of(src_memory + 1 + (size_t)layout->src.offset * bytes),
+                                .strides = layout->src.strides},
+        layout->n_dims, layout->shape, layout->is_reduced, divisor));
     int64_t kept[SHOAL_MAX_DIMS] = {0};
     bool has_sums = oracle_count(layout->n_dims, layout->kept_shape) > 0;
     while (has_sums && !test_has_failed()) {
@@ -199,14 +199,14 @@ TEST(floats_are_added_in_f64)
     bool is_reduced = true;
     float singles[3] = {0x1p24f, 1, 1};
     float single;
-    CHECK_OK(kernel_sum_nd(SHOAL_F32, (struct kernel_operand){.data = &single, .strides = &stride},
-                           (struct kernel_operand){.data = singles, .strides = &stride}, 1, &count,
-                           &is_reduced, 0));
+    CHECK_OK(kernel_sum_nd(
+        SHOAL_F32, (struct kernel_operand){.data = address_of(&single), .strides = &stride},
+        (struct kernel_operand){.data = address_of(singles), .strides = &stride}, 1, &count, &is_reduced, 0));
     CHECK_DOUBLE((double)single, 0x1p24 + 2);
     uint16_t halves[3] = {half_f32_to_f16(2048), half_f32_to_f16(1), half_f32_to_f16(1)};
     uint16_t half;
-    CHECK_OK(kernel_sum_nd(SHOAL_F16, (struct kernel_operand){.data = &half, .strides = &stride},
-                           (struct kernel_operand){.data = halves, .strides = &stride}, 1, &count,
+    CHECK_OK(kernel_sum_nd(SHOAL_F16, (struct kernel_operand){.data = address_of(&half), .strides = &stride},
+                           (struct kernel_operand){.data = address_of(halves), .strides = &stride}, 1, &count,
                            &is_reduced, 3));
     CHECK_INT(half, half_f64_to_f16(2050.0 / 3));
 }
@@ -225,21 +225,21 @@ TEST(no_elements_give_zero)
         memset(expected_memory, 0, bytes);
         expected_memory[bytes] = 0x5a;
         CHECK_OK(kernel_sum_nd((shoal_dtype)dtype,
-                               (struct kernel_operand){.data = dst_memory, .strides = strides},
-                               (struct kernel_operand){.data = NULL, .strides = strides}, 2, shape,
+                               (struct kernel_operand){.data = address_of(dst_memory), .strides = strides},
+                               (struct kernel_operand){.data = ADDRESS_NONE, .strides = strides}, 2, shape,
                                is_reduced, dtype == SHOAL_BOOL ? 0 : 4));
         CHECK_BYTES(dst_memory, expected_memory, bytes + 1);
     }
     int64_t none[2] = {0, 2};
-    CHECK_OK(kernel_sum_nd(SHOAL_F32, (struct kernel_operand){.data = NULL, .strides = strides},
-                           (struct kernel_operand){.data = NULL, .strides = strides}, 2, none, is_reduced,
-                           0));
+    CHECK_OK(kernel_sum_nd(SHOAL_F32, (struct kernel_operand){.data = ADDRESS_NONE, .strides = strides},
+                           (struct kernel_operand){.data = ADDRESS_NONE, .strides = strides}, 2, none,
+                           is_reduced, 0));
 }
 
 TEST(means_of_bool_are_refused)
 {
     uint8_t value = 1;
-    struct kernel_operand one = {.data = &value};
+    struct kernel_operand one = {.data = address_of(&value)};
     CHECK_STATUS(kernel_sum_nd(SHOAL_BOOL, one, one, 0, NULL, NULL, 1), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("bool");
     CHECK_INT(value, 1);

@@ -39,14 +39,15 @@ static void check_marks(const uint8_t *data, int factor)
 static void check_packing(shoal_tensor *from, shoal_tensor *to)
 {
     /* An odd number of rows in two chunks of 2^31 + 2: the last byte is padding. */
-    const struct kernel_pack_item item = {.data = shoal_data(from), .rows = COUNT - 2, .row_elems = 1};
+    const struct kernel_pack_item item = {
+        .data = address_of(shoal_data(from)), .rows = COUNT - 2, .row_elems = 1};
     const int64_t chunk = COUNT / 2;
-    const uint8_t *source = item.data;
+    const uint8_t *source = address_pointer(item.data);
     uint8_t *packed = shoal_mutable_data(to);
     REQUIRE(source && packed);
     CHECK_INT(kernel_pack_row_elems(&item, 1, 2), chunk);
     packed[2 * chunk - 1] = 77;
-    kernel_pack(SHOAL_U8, packed, SHOAL_U8, &item, 1, 2, 0, 2);
+    kernel_pack(SHOAL_U8, address_of(packed), SHOAL_U8, &item, 1, 2, 0, 2);
     CHECK_INT(packed[0], source[0]);
     CHECK_INT(packed[COUNT - 6], source[COUNT - 6]);
     CHECK_INT(packed[COUNT - 5], source[COUNT - 5]);

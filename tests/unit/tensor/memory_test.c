@@ -38,7 +38,7 @@ TEST(data_in_flight_outlives_its_tensor_and_leaves_no_block)
         REQUIRE_OK(shoal_scope_begin());
         shoal_tensor *tensor = tensor_in_flight(n, &write);
         REQUIRE(tensor);
-        CHECK_OK(storage_base(tensor->storage, &base));
+        CHECK_OK(storage_host_base(tensor->storage, &base));
         CHECK_OK(shoal_scope_end());
         memset(base, 1, (size_t)n * sizeof(int32_t));
         completion_finish(write, SHOAL_OK);
@@ -58,7 +58,7 @@ TEST(data_in_flight_is_not_used_again)
         REQUIRE_OK(shoal_scope_begin());
         shoal_tensor *tensor = tensor_in_flight(n, &write);
         REQUIRE(tensor);
-        CHECK_OK(storage_base(tensor->storage, &base));
+        CHECK_OK(storage_host_base(tensor->storage, &base));
         CHECK_OK(i % 2 == 0 ? shoal_tensor_release_data(tensor) : SHOAL_OK);
         CHECK_OK(shoal_scope_end());
         for (int k = 0; k < 8; k++) {

@@ -386,7 +386,7 @@ static void *work(void *context)
         struct fence *fence = storage_make_fence(mine->storage, span);
         struct completion *completion = completion_create();
         void *place;
-        if (!fence || !completion || tensor_address(mine, &place) != SHOAL_OK) {
+        if (!fence || !completion || tensor_host_address(mine, &place) != SHOAL_OK) {
             worker->n_wrong++;
             break;
         }

@@ -86,7 +86,7 @@ TEST(reader_waits_for_the_last_write)
     shoal_tensor *tensor = tensor_in_flight(3, &write);
     REQUIRE(tensor);
     void *base;
-    CHECK_OK(storage_base(tensor->storage, &base));
+    CHECK_OK(storage_host_base(tensor->storage, &base));
     struct finisher finisher = {.completion = write, .target = (int32_t *)base + 1};
     finisher_start(&finisher);
     const int32_t *data = shoal_data(tensor);
@@ -129,7 +129,7 @@ TEST(views_and_ops_wait_for_the_write_of_the_storage)
     shoal_tensor *tensor = tensor_in_flight(4, &write);
     REQUIRE(tensor);
     void *base;
-    CHECK_OK(storage_base(tensor->storage, &base));
+    CHECK_OK(storage_host_base(tensor->storage, &base));
     /* Taking a view touches no data: it must not wait, or this test would hang here. */
     shoal_tensor *view = shoal_narrow(tensor, 0, 1, 2);
     CHECK(!completion_is_finished(write));
@@ -506,7 +506,7 @@ TEST(many_threads_wait_for_one_write)
     crowd.tensor = tensor_in_flight(1, &crowd.write);
     REQUIRE(crowd.tensor);
     void *base;
-    CHECK_OK(storage_base(crowd.tensor->storage, &base));
+    CHECK_OK(storage_host_base(crowd.tensor->storage, &base));
     struct finisher finisher = {.completion = crowd.write, .target = base};
     finisher_start(&finisher);
     for (int i = 0; i < N_THREADS; i++) {
@@ -531,7 +531,7 @@ static void *add_and_finish_reads(void *context)
             return NULL;
         }
         void *base;
-        if (storage_base(crowd->tensor->storage, &base) != SHOAL_OK || *(const int32_t *)base != 0) {
+        if (storage_host_base(crowd->tensor->storage, &base) != SHOAL_OK || *(const int32_t *)base != 0) {
             atomic_fetch_add(&crowd->n_bad, 1);
         }
         completion_finish(read, SHOAL_OK);

@@ -81,11 +81,11 @@ static void run_pack(struct bench_case *one)
     size_t offset_bytes = 0;
     for (size_t i = 0; i < BENCH_TENSORS; i++) {
         struct kernel_pack_item *item = &one->pack_items[i];
-        item->data = one->srcs[0] + offset_bytes;
+        item->data = address_of(one->srcs[0] + offset_bytes);
         offset_bytes += align_up((size_t)(item->rows * item->row_elems) * dtype_bytes(one->row->src_dtype));
     }
-    kernel_pack(one->row->dst_dtype, one->dst, one->row->src_dtype, one->pack_items, BENCH_TENSORS,
-                BENCH_RANKS, 0, BENCH_RANKS);
+    kernel_pack(one->row->dst_dtype, address_of(one->dst), one->row->src_dtype, one->pack_items,
+                BENCH_TENSORS, BENCH_RANKS, 0, BENCH_RANKS);
 }
 
 static void size_unpack(struct bench_case *one, size_t touched_bytes)
@@ -110,11 +110,11 @@ static void run_unpack(struct bench_case *one)
     size_t offset_bytes = 0;
     for (size_t i = 0; i < BENCH_TENSORS; i++) {
         struct kernel_unpack_item *item = &one->unpack_items[i];
-        item->data = one->dst + offset_bytes;
+        item->data = address_of(one->dst + offset_bytes);
         offset_bytes += align_up((size_t)(BENCH_RANKS * item->elems) * dtype_bytes(one->row->dst_dtype));
     }
-    kernel_unpack(one->row->dst_dtype, one->unpack_items, BENCH_TENSORS, one->row->src_dtype, one->srcs[0],
-                  BENCH_RANKS);
+    kernel_unpack(one->row->dst_dtype, one->unpack_items, BENCH_TENSORS, one->row->src_dtype,
+                  address_of(one->srcs[0]), BENCH_RANKS);
 }
 
 /* Casts and reductions ----------------------------------------------------------------------------------- */

@@ -51,9 +51,9 @@ static double time_kernel_ns(void)
     float sum[4];
     const int64_t shape[1] = {4};
     const int64_t strides[1] = {1};
-    struct kernel_operand dst = {.data = sum, .strides = strides};
-    struct kernel_operand a = {.data = values[0], .strides = strides};
-    struct kernel_operand b = {.data = values[1], .strides = strides};
+    struct kernel_operand dst = {.data = address_of(sum), .strides = strides};
+    struct kernel_operand a = {.data = address_of(values[0]), .strides = strides};
+    struct kernel_operand b = {.data = address_of(values[1]), .strides = strides};
     double best_ns = (double)INFINITY;
     for (int round = 0; round < ROUNDS; round++) {
         int64_t begin_ns = clock_now_ns();

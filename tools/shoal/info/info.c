@@ -100,7 +100,7 @@ static int print_summary(void)
     }
     printf("\ndevices  ");
     for (int device = 0; device < DEVICE_COUNT; device++) {
-        printf(" %s", device_rows[device].name);
+        printf(" %s", shoal_device_name((shoal_device)device));
     }
     printf("\ndtypes   ");
     for (int dtype = 1; dtype < DTYPE_COUNT; dtype++) {

@@ -51,7 +51,7 @@ static void print_names(void)
     }
     printf("], \"devices\": [");
     for (int device = 0; device < DEVICE_COUNT; device++) {
-        print_item((size_t)device, device_rows[device].name);
+        print_item((size_t)device, shoal_device_name((shoal_device)device));
     }
     printf("], \"dtypes\": [");
     for (int dtype = 1; dtype < DTYPE_COUNT; dtype++) {

@@ -74,7 +74,7 @@ static shoal_status check_whole(const struct sender *sender, const shoal_module_
         return error_set(SHOAL_ERR_INVALID, "%s: %s is %s %s, but %s %s in the whole module", sender->call,
                          entry->path, shoal_dtype_name(dtype), here, shoal_dtype_name(whole->dtype), there);
     }
-    if (!whole->is_contiguous || !device_rows[whole->storage->device].has_data) {
+    if (!whole->is_contiguous || !device_has_data(whole->storage->device)) {
         return error_set(SHOAL_ERR_UNSUPPORTED,
                          "%s: %s of the whole module is not contiguous, or has no data", sender->call,
                          entry->path);
@@ -111,7 +111,7 @@ static shoal_status look_at_entry(void *context, const shoal_module_entry *entry
         note_bytes(sender, found);
         TRY(fsdp_unit_give_up(found->unit));
         TRY(found->unit->watch->writing(found->unit, found->index));
-    } else if (!entry->tensor->is_contiguous || !device_rows[entry->tensor->storage->device].has_data) {
+    } else if (!entry->tensor->is_contiguous || !device_has_data(entry->tensor->storage->device)) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "%s: %s is not contiguous, or has no data", sender->call,
                          entry->path);
     } else {
@@ -124,7 +124,7 @@ static shoal_status look_at_entry(void *context, const shoal_module_entry *entry
 static shoal_status send_bytes(const struct sender *sender, shoal_tensor *tensor, const void *values)
 {
     void *data;
-    TRY(tensor_address(tensor, &data));
+    TRY(tensor_host_address(tensor, &data));
     if (values && tensor_bytes(tensor) > 0) {
         memmove(data, values, tensor_bytes(tensor));
     }
@@ -152,7 +152,7 @@ static shoal_status send_entry(void *context, const shoal_module_entry *entry, s
     (void)next;
     TRY(find_entry(sender, entry, &found));
     if (sender->is_root) {
-        TRY(tensor_address(find_whole(sender, entry), &values));
+        TRY(tensor_host_address(find_whole(sender, entry), &values));
     }
     if (found && is_elsewhere(sender, found)) {
         TRY(send_whole(sender, param_of(found), values));

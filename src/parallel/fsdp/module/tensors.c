@@ -35,8 +35,8 @@ static shoal_status wrap_shard(struct fsdp_param *param, const struct layout *la
                                shoal_tensor **tensor_out)
 {
     struct storage *storage;
-    TRY(storage_create_borrowed(param->shard_count * dtype_bytes(param->dtype), param->shard, free_shard,
-                                NULL, &storage));
+    TRY(storage_create_borrowed(SHOAL_CPU, param->shard_count * dtype_bytes(param->dtype),
+                                address_of(param->shard), free_shard, NULL, &storage));
     param->is_lent = true;
     return tensor_create(storage, param->dtype, layout, tensor_out);
 }
@@ -83,12 +83,12 @@ shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *p
     shoal_tensor *original = tensors->original;
     void *data;
     TRY(fsdp_param_allocate(param));
-    if (!device_rows[original->storage->device].has_data) {
+    if (!device_has_data(original->storage->device)) {
         tensors->needs_values = param->shard_count > 0;
         return SHOAL_OK;
     }
     TRY(tensor_wait_readable(original));
-    TRY(tensor_address(original, &data));
+    TRY(tensor_host_address(original, &data));
     fsdp_param_load(param, data);
     return SHOAL_OK;
 }
@@ -119,7 +119,7 @@ static shoal_tensor *find_replacement(const struct fsdp_tensors *tensors, const 
         now && now->is_contiguous && now->layout.n_dims == layout.n_dims &&
         memcmp(now->layout.shape, layout.shape, (size_t)layout.n_dims * sizeof layout.shape[0]) == 0 &&
         now->storage->bytes == param->shard_count * dtype_bytes(now->dtype);
-    return fits && device_rows[now->storage->device].has_data ? now : NULL;
+    return fits && device_has_data(now->storage->device) ? now : NULL;
 }
 
 /* Makes the program's tensor the shard. It stays the same tensor, because an optimizer may hold it, but its values move
@@ -130,12 +130,12 @@ static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_
     struct fsdp_param replaced = *param;
     void *data;
     TRY(tensor_wait_readable(now));
-    TRY(tensor_address(now, &data));
+    TRY(tensor_host_address(now, &data));
     replaced.dtype = replaced.compute = now->dtype;
     replaced.requires_grad = shoal_requires_grad(now);
     TRY(fsdp_param_allocate(&replaced));
     kernel_copy(replaced.shard, data, param->shard_count * dtype_bytes(now->dtype));
-    shoal_status status = storage_rebind(now->storage, replaced.shard, free_shard, NULL);
+    shoal_status status = storage_rebind(now->storage, address_of(replaced.shard), free_shard, NULL);
     if (status != SHOAL_OK) {
         mem_free(replaced.shard);
         return error_prefix(status, "parameter %s", param->name);

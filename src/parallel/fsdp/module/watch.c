@@ -168,7 +168,7 @@ static shoal_status bind_full(struct fsdp_unit *unit)
         struct fsdp_tensors *tensors = &wrapper->tensors[i];
         const struct fsdp_param *param = &unit->params[i];
         void *data = (void *)(uintptr_t)fsdp_unit_param(unit, param); /* the storage is read-only */
-        TRY(storage_rebind(tensors->full->storage, data, fsdp_keep_gathered, NULL));
+        TRY(storage_rebind(tensors->full->storage, address_of(data), fsdp_keep_gathered, NULL));
         TRY(follow_freezing(tensors, param));
     }
     return fsdp_wrapper_show_full(wrapper);
@@ -330,7 +330,7 @@ static shoal_status get_pending(struct fsdp_unit *unit, size_t index, shoal_pend
     pending->full_dtype = grad->dtype;
     pending->full_count = wrapper->unit->params[index].count;
     pending->n_blocks = 1;
-    return tensor_address(grad, &pending->full);
+    return tensor_host_address(grad, &pending->full);
 }
 
 static shoal_status lend_grad(const struct fsdp_unit *unit, const struct fsdp_param *param,
@@ -338,8 +338,9 @@ static shoal_status lend_grad(const struct fsdp_unit *unit, const struct fsdp_pa
 {
     struct storage *storage;
     shoal_tensor *grad;
-    TRY(storage_create_borrowed(param->count * dtype_bytes(param->compute),
-                                unit->grads.buffer->data + param->reduce_offset, NULL, NULL, &storage));
+    TRY(storage_create_borrowed(SHOAL_CPU, param->count * dtype_bytes(param->compute),
+                                address_of(unit->grads.buffer->data + param->reduce_offset), NULL, NULL,
+                                &storage));
     TRY(tensor_create(storage, param->compute, &tensors->full->layout, &grad));
     shoal_status status = shoal_set_grad(tensors->full, grad);
     tensors->lent = status == SHOAL_OK ? storage : NULL;
@@ -370,7 +371,7 @@ static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, s
         TRY(copy_grad(grad, &copy));
         grad = copy;
     }
-    shoal_status status = tensor_address(grad, &data);
+    shoal_status status = tensor_host_address(grad, &data);
     if (status == SHOAL_OK) {
         fsdp_unit_put_grad(unit, param, grad->dtype, data);
     }
@@ -472,7 +473,7 @@ static shoal_status land_grad(struct fsdp_unit *unit, size_t index)
         TRY(copy_grad(grad, &copy));
         grad = copy;
     }
-    shoal_status status = tensor_address(grad, &data);
+    shoal_status status = tensor_host_address(grad, &data);
     if (status == SHOAL_OK) {
         status = fsdp_land_whole(unit, &unit->params[index], grad->dtype, data);
     }
@@ -490,8 +491,8 @@ static void free_memory(void *context, void *data)
 static shoal_status make_grad(struct fsdp_tensors *tensors, struct fsdp_param *param)
 {
     struct storage *storage;
-    TRY(storage_create_borrowed(param->shard_count * dtype_bytes(param->dtype), param->shard_grad,
-                                free_memory, NULL, &storage));
+    TRY(storage_create_borrowed(SHOAL_CPU, param->shard_count * dtype_bytes(param->dtype),
+                                address_of(param->shard_grad), free_memory, NULL, &storage));
     param->is_grad_lent = true;
     return tensor_create(storage, param->dtype, &tensors->sharded->layout, &tensors->shard_grad);
 }

@@ -68,7 +68,7 @@ static size_t list_addresses(const shoal_plan *plan, const void **addresses)
     for (size_t i = 0; i < plan->n_buffers && n < MAX_BUFFERS; i++) {
         const struct plan_buffer *buffer = &plan->buffers[i];
         if (buffer->place != PLAN_INPUT && buffer->storage->memory) {
-            addresses[n++] = buffer->storage->memory->base;
+            addresses[n++] = address_pointer(buffer->storage->memory->base);
         }
     }
     return n;
@@ -522,7 +522,7 @@ static shoal_status try_plan(void *context)
         }
         for (size_t k = 0; k < n_inputs && inputs[k] && status == SHOAL_OK; k++) {
             void *data = NULL;
-            status = tensor_address(inputs[k], &data);
+            status = tensor_host_address(inputs[k], &data);
             memset(data, 0, tensor_bytes(inputs[k]));
         }
         if (status == SHOAL_OK) {

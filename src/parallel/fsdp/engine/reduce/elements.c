@@ -17,8 +17,8 @@ static void combine(enum kernel_binary op, shoal_dtype dtype, char *dst, const v
     const int64_t shape[] = {(int64_t)count};
     const int64_t one[] = {1};
     const int64_t other[] = {stride};
-    struct kernel_operand to = {.data = dst, .strides = one};
-    struct kernel_operand from = {.data = (void *)(uintptr_t)src, .strides = other};
+    struct kernel_operand to = {.data = address_of(dst), .strides = one};
+    struct kernel_operand from = {.data = address_of(src), .strides = other};
     (void)kernel_binary_nd(op, dtype, to, to, from, 1, shape); /* never fails for floating-point dtypes */
 }
 

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* A row of the table of devices: what libshoal needs to know of a device. */
+#ifndef DEVICE_ROW_H
+#define DEVICE_ROW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+
+struct kernel_table; /* kernel/table.h */
+
+#define DEVICE_INTERFACE 1
+
+/*
+ * Work of a device that is done after the call that asked for it has returned. A stream is a queue: each piece of work
+ * begins after the one before it. An event is a place in a stream. All functions may be called from any thread; none of
+ * them waits for work.
+ */
+struct device_streams {
+    shoal_status (*create)(void **stream_out);
+    /* All work of the stream is done, or the device has failed. */
+    void (*destroy)(void *stream);
+    /* Gives an event behind the stream's work so far. */
+    shoal_status (*record)(void *stream, void **event_out);
+    /* Later work of the stream begins after the event. The event may be dropped when the call has returned. */
+    shoal_status (*follow)(void *stream, void *event);
+    shoal_status (*query)(void *event, bool *is_done_out);
+    void (*drop)(void *event);
+};
+
+struct device_row {
+    size_t
+        struct_size; /* these two come first in every version: sizeof(struct device_row), DEVICE_INTERFACE */
+    uint32_t interface;
+    bool has_data; /* tensors there have bytes; otherwise only shapes */
+    bool is_host;  /* the host can access the bytes */
+    int dlpack;    /* DLPack's number of such devices; 0 if tensors there are not exchanged */
+    const char *name;
+    const char *doc;
+
+    /* What follows is NULL for the CPU and for devices without data. */
+
+    /* What they do is put behind the work of the stream that `stream` of the services gives (device/module.h). */
+    const struct kernel_table *kernels;
+    /* Memory, aligned to MEM_DATA_ALIGNMENT (base/mem.h), for later work of a stream. Returns NULL, with the error text
+       set, when there is none. */
+    void *(*allocate)(size_t bytes, void *stream);
+    /* Behind the work of the stream so far. */
+    void (*release)(void *data, void *stream);
+    /* Both put a copy behind the stream's work. The source of copy_in is host memory, which may change when the call has
+       returned; the target of copy_out is host memory, which is written when an event behind the copy is done. */
+    shoal_status (*copy_in)(void *target, const void *source, size_t bytes);
+    shoal_status (*copy_out)(void *target, const void *source, size_t bytes);
+    /* SHOAL_OK, or what has made the device unusable, with its text: the first failure, again and again. */
+    shoal_status (*failure)(void);
+    const struct device_streams *streams; /* NULL: the work of every call is done when it returns */
+};
+
+#define DEVICE_ROW_INIT .struct_size = sizeof(struct device_row), .interface = DEVICE_INTERFACE
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* The order of a device's work; the rules are in stream.h. */
+#include "device/stream.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/try.h"
+
+static _Thread_local struct {
+    shoal_device device;
+    void *stream; /* NULL: none was entered */
+} entered;
+
+shoal_status stream_create_compute(struct device_slot *slot)
+{
+    slot->compute = NULL;
+    return slot->row->streams ? slot->row->streams->create(&slot->compute) : SHOAL_OK;
+}
+
+void *stream_current(shoal_device device)
+{
+    return entered.stream && entered.device == device ? entered.stream : stream_compute(device);
+}
+
+void stream_enter(shoal_device device, void *stream)
+{
+    entered.device = device;
+    entered.stream = stream;
+}
+
+void stream_leave(void)
+{
+    entered.stream = NULL;
+}
+
+shoal_status stream_mark(shoal_device device, void **event_out)
+{
+    *event_out = NULL;
+    return stream_has_any(device) ? device_row(device)->streams->record(stream_current(device), event_out)
+                                  : SHOAL_OK;
+}
+
+shoal_status stream_follow(shoal_device device, void *event)
+{
+    return event ? device_row(device)->streams->follow(stream_current(device), event) : SHOAL_OK;
+}
+
+void stream_drop(shoal_device device, void *event)
+{
+    if (event) {
+        device_row(device)->streams->drop(event);
+    }
+}
+
+struct question {
+    const struct device_row *row;
+    void *event;
+};
+
+static shoal_status ask(void *context, bool *is_done_out)
+{
+    const struct question *question = context;
+    TRY(question->row->failure());
+    return question->row->streams->query(question->event, is_done_out);
+}
+
+shoal_status stream_finish(shoal_device device, const struct wait_options *options)
+{
+    struct question question = {.row = device_row(device)};
+    TRY(stream_mark(device, &question.event));
+    if (!question.event) {
+        return SHOAL_OK;
+    }
+    shoal_status status = wait_until(ask, &question, options);
+    stream_drop(device, question.event);
+    return status;
+}
+
+/* Copies ----------------------------------------------------------------------------------------------- */
+
+shoal_status stream_write(shoal_device device, struct address target, const void *source, size_t bytes)
+{
+    if (device == SHOAL_CPU) {
+        memcpy(address_pointer(target), source, bytes);
+        return SHOAL_OK;
+    }
+    TRY(device_row(device)->failure());
+    return device_row(device)->copy_in(address_pointer(target), source, bytes);
+}
+
+/* A copy that nobody waits for any more may still be made, so copies are not made to the caller's memory. */
+struct staged {
+    struct staged *next;
+    void *stream;
+    char bytes[];
+};
+
+/* Those that may still be written. They are freed when later work of their stream is done. */
+static struct staged *late;
+static pthread_mutex_t late_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void keep_late(struct staged *staged)
+{
+    (void)pthread_mutex_lock(&late_lock);
+    staged->next = late;
+    late = staged;
+    (void)pthread_mutex_unlock(&late_lock);
+}
+
+static void free_late(const void *stream)
+{
+    (void)pthread_mutex_lock(&late_lock);
+    for (struct staged **link = &late; *link;) {
+        struct staged *staged = *link;
+        if (staged->stream == stream) {
+            *link = staged->next;
+            mem_free(staged);
+        } else {
+            link = &staged->next;
+        }
+    }
+    (void)pthread_mutex_unlock(&late_lock);
+}
+
+shoal_status stream_read(shoal_device device, void *target, struct address source, size_t bytes,
+                         const struct wait_options *options)
+{
+    if (device == SHOAL_CPU) {
+        memcpy(target, address_pointer(source), bytes);
+        return SHOAL_OK;
+    }
+    const struct device_row *row = device_row(device);
+    TRY(row->failure());
+    struct staged *staged = mem_alloc(sizeof *staged + bytes);
+    if (!staged) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    staged->stream = stream_current(device);
+    shoal_status status = row->copy_out(staged->bytes, address_pointer(source), bytes);
+    status = status == SHOAL_OK ? stream_finish(device, options) : status;
+    if (status != SHOAL_OK) {
+        keep_late(staged);
+        return status;
+    }
+    memcpy(target, staged->bytes, bytes);
+    free_late(staged->stream);
+    mem_free(staged);
+    return SHOAL_OK;
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The kernels: each call copies its arguments into a job, in which addresses of the device have become those of the
+ * second mapping, and the job calls the CPU's kernel. What that refuses is found out at once, by a call without elements.
+ */
+#include "modules/apart/apart.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "shoal/tensor.h"
+#include "tensor/dtype.h"
+
+/* The arguments of all kernels over a shape. */
+struct shape_job {
+    struct job job;
+    enum kernel_binary op;
+    shoal_dtype dtype;
+    shoal_dtype src_dtype;
+    struct kernel_operand operands[3];
+    int64_t strides[3][SHOAL_MAX_DIMS];
+    struct kernel_scalar number;
+    int n_dims;
+    int64_t shape[SHOAL_MAX_DIMS];
+    bool is_reduced[SHOAL_MAX_DIMS];
+    int64_t divisor;
+};
+
+static const int64_t no_elements[] = {0};
+static const struct kernel_operand nothing = {.strides = no_elements};
+
+/* The text of an error is in this module's copy of the library. */
+static shoal_status pass_on(shoal_status status)
+{
+    return status == SHOAL_OK ? SHOAL_OK : apart_services->set_error(status, "%s", shoal_error_text());
+}
+
+static void must(shoal_status status)
+{
+    if (status != SHOAL_OK) {
+        apart_fail("a kernel: %s", shoal_error_text());
+    }
+}
+
+static bool has_elements(int n_dims, const int64_t *shape)
+{
+    for (int i = 0; i < n_dims; i++) {
+        if (shape[i] == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The lowest address of an operand, and the bytes from there to its end. */
+static struct address reach_operand(struct kernel_operand operand, shoal_dtype dtype, int n_dims,
+                                    const int64_t *shape)
+{
+    int64_t low = 0;
+    int64_t high = 0;
+    for (int i = 0; i < n_dims; i++) {
+        int64_t extent = operand.strides[i] * (shape[i] - 1);
+        *(extent < 0 ? &low : &high) += extent;
+    }
+    int64_t size = (int64_t)dtype_bytes(dtype);
+    const char *lowest = (const char *)address_pointer(operand.data) + low * size;
+    char *reached = apart_reach(lowest, (size_t)((high - low + 1) * size));
+    return address_of(reached ? reached - low * size : NULL);
+}
+
+/* A job for a shape with elements; NULL if there is nothing to do, or the device has failed. */
+static struct shape_job *make_job(const char *name, void (*run)(struct job *job), shoal_dtype dtype,
+                                  int n_dims, const int64_t *shape)
+{
+    struct shape_job *made =
+        apart_call(name) && has_elements(n_dims, shape) ? apart_job(sizeof *made, run) : NULL;
+    if (made) {
+        struct job job = made->job;
+        *made = (struct shape_job){.job = job, .dtype = dtype, .src_dtype = dtype, .n_dims = n_dims};
+        for (int i = 0; i < n_dims; i++) {
+            made->shape[i] = shape[i];
+        }
+    }
+    return made;
+}
+
+static void set_operand(struct shape_job *job, int index, shoal_dtype dtype, struct kernel_operand operand)
+{
+    for (int i = 0; i < job->n_dims; i++) {
+        job->strides[index][i] = operand.strides[i];
+    }
+    job->operands[index].data = reach_operand(operand, dtype, job->n_dims, job->shape);
+    job->operands[index].strides = job->strides[index];
+}
+
+static void enqueue(struct job *job)
+{
+    if (apart_failure() == SHOAL_OK) {
+        apart_enqueue(apart_services->stream(&apart_row), job);
+    } else {
+        free(job);
+    }
+}
+
+/* Kernels over a shape ----------------------------------------------------------------------------------- */
+
+#define SHAPE_JOB const struct shape_job *work = (const struct shape_job *)job
+
+static void run_copy_nd(struct job *job)
+{
+    SHAPE_JOB;
+    kernel_copy_nd(work->dtype, work->operands[0], work->src_dtype, work->operands[1], work->n_dims,
+                   work->shape);
+}
+
+static void copy_nd(shoal_dtype dst_dtype, struct kernel_operand dst, shoal_dtype src_dtype,
+                    struct kernel_operand src, int n_dims, const int64_t *shape)
+{
+    struct shape_job *job = make_job("copy_nd", run_copy_nd, dst_dtype, n_dims, shape);
+    if (job) {
+        job->src_dtype = src_dtype;
+        set_operand(job, 0, dst_dtype, dst);
+        set_operand(job, 1, src_dtype, src);
+        enqueue(&job->job);
+    }
+}
+
+static void run_fill_nd(struct job *job)
+{
+    SHAPE_JOB;
+    kernel_fill_nd(work->dtype, work->operands[0], work->n_dims, work->shape, work->number);
+}
+
+static void fill_nd(shoal_dtype dtype, struct kernel_operand dst, int n_dims, const int64_t *shape,
+                    struct kernel_scalar value)
+{
+    struct shape_job *job = make_job("fill_nd", run_fill_nd, dtype, n_dims, shape);
+    if (job) {
+        job->number = value;
+        set_operand(job, 0, dtype, dst);
+        enqueue(&job->job);
+    }
+}
+
+static void run_binary_nd(struct job *job)
+{
+    SHAPE_JOB;
+    must(kernel_binary_nd(work->op, work->dtype, work->operands[0], work->operands[1], work->operands[2],
+                          work->n_dims, work->shape));
+}
+
+static shoal_status binary_nd(enum kernel_binary op, shoal_dtype dtype, struct kernel_operand dst,
+                              struct kernel_operand a, struct kernel_operand b, int n_dims,
+                              const int64_t *shape)
+{
+    shoal_status status = kernel_binary_nd(op, dtype, nothing, nothing, nothing, 1, no_elements);
+    struct shape_job *job =
+        status == SHOAL_OK ? make_job("binary_nd", run_binary_nd, dtype, n_dims, shape) : NULL;
+    if (job) {
+        job->op = op;
+        set_operand(job, 0, dtype, dst);
+        set_operand(job, 1, dtype, a);
+        set_operand(job, 2, dtype, b);
+        enqueue(&job->job);
+    }
+    return pass_on(status);
+}
+
+static void run_number_nd(struct job *job)
+{
+    SHAPE_JOB;
+    must(kernel_number_nd(work->op, work->dtype, work->operands[0], work->operands[1], work->number,
+                          work->n_dims, work->shape));
+}
+
+static shoal_status number_nd(enum kernel_binary op, shoal_dtype dtype, struct kernel_operand dst,
+                              struct kernel_operand a, struct kernel_scalar number, int n_dims,
+                              const int64_t *shape)
+{
+    shoal_status status = kernel_binary_nd(op, dtype, nothing, nothing, nothing, 1, no_elements);
+    struct shape_job *job =
+        status == SHOAL_OK ? make_job("number_nd", run_number_nd, dtype, n_dims, shape) : NULL;
+    if (job) {
+        job->op = op;
+        job->number = number;
+        set_operand(job, 0, dtype, dst);
+        set_operand(job, 1, dtype, a);
+        enqueue(&job->job);
+    }
+    return pass_on(status);
+}
+
+static void run_negate_nd(struct job *job)
+{
+    SHAPE_JOB;
+    must(kernel_negate_nd(work->dtype, work->operands[0], work->operands[1], work->n_dims, work->shape));
+}
+
+static shoal_status negate_nd(shoal_dtype dtype, struct kernel_operand dst, struct kernel_operand a,
+                              int n_dims, const int64_t *shape)
+{
+    shoal_status status = kernel_negate_nd(dtype, nothing, nothing, 1, no_elements);
+    struct shape_job *job =
+        status == SHOAL_OK ? make_job("negate_nd", run_negate_nd, dtype, n_dims, shape) : NULL;
+    if (job) {
+        set_operand(job, 0, dtype, dst);
+        set_operand(job, 1, dtype, a);
+        enqueue(&job->job);
+    }
+    return pass_on(status);
+}
+
+static void run_sum_nd(struct job *job)
+{
+    SHAPE_JOB;
+    must(kernel_sum_nd(work->dtype, work->operands[0], work->operands[1], work->n_dims, work->shape,
+                       work->is_reduced, work->divisor));
+}
+
+/* The result may have elements when the source has none: then they become 0. */
+static shoal_status sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct kernel_operand src,
+                           int n_dims, const int64_t *shape, const bool *is_reduced, int64_t divisor)
+{
+    const bool none_reduced[] = {false};
+    shoal_status status = kernel_sum_nd(dtype, nothing, nothing, 1, no_elements, none_reduced, divisor);
+    int64_t dst_shape[SHOAL_MAX_DIMS];
+    int64_t dst_strides[SHOAL_MAX_DIMS];
+    for (int i = 0; i < n_dims; i++) {
+        dst_shape[i] = is_reduced[i] ? 1 : shape[i];
+        dst_strides[i] = is_reduced[i] ? 0 : dst.strides[i];
+    }
+    struct shape_job *job =
+        status == SHOAL_OK ? make_job("sum_nd", run_sum_nd, dtype, n_dims, dst_shape) : NULL;
+    if (job) {
+        dst.strides = dst_strides;
+        set_operand(job, 0, dtype, dst);
+        for (int i = 0; i < n_dims; i++) {
+            job->shape[i] = shape[i];
+            job->is_reduced[i] = is_reduced[i];
+        }
+        job->divisor = divisor;
+        if (has_elements(n_dims, shape)) {
+            set_operand(job, 1, dtype, src);
+        } else {
+            job->operands[1].strides = memcpy(job->strides[1], src.strides, (size_t)n_dims * sizeof(int64_t));
+        }
+        enqueue(&job->job);
+    }
+    return pass_on(status);
+}
+
+/* Kernels over lists ------------------------------------------------------------------------------------- */
+
+struct move_job {
+    struct job job;
+    size_t n_moves;
+    struct kernel_move moves[];
+};
+
+static void run_move(struct job *job)
+{
+    const struct move_job *work = (const struct move_job *)job;
+    kernel_move(work->moves, work->n_moves);
+}
+
+static void move(const struct kernel_move *moves, size_t n_moves)
+{
+    struct move_job *job =
+        apart_call("move") ? apart_job(sizeof *job + n_moves * sizeof job->moves[0], run_move) : NULL;
+    if (!job) {
+        return;
+    }
+    job->n_moves = 0;
+    for (size_t i = 0; i < n_moves; i++) {
+        struct kernel_move reached = moves[i];
+        if (reached.count == 0) {
+            continue;
+        }
+        size_t dst_bytes = reached.count * dtype_bytes(reached.dst_dtype);
+        size_t src_bytes = reached.count * dtype_bytes(reached.src_dtype);
+        reached.dst = address_of(apart_reach(address_pointer(reached.dst), dst_bytes));
+        if (!address_is_none(reached.src)) {
+            reached.src = address_of(apart_reach(address_pointer(reached.src), src_bytes));
+        }
+        job->moves[job->n_moves++] = reached;
+    }
+    enqueue(&job->job);
+}
+
+struct where_job {
+    struct job job;
+    shoal_dtype dtype;
+    struct address data[4];
+    size_t count;
+};
+
+static void run_where_equal(struct job *job)
+{
+    const struct where_job *work = (const struct where_job *)job;
+    kernel_where_equal(work->dtype, work->data[0], work->data[1], work->data[2], work->data[3], work->count);
+}
+
+static void where_equal(shoal_dtype dtype, struct address dst, struct address src, struct address a,
+                        struct address b, size_t count)
+{
+    struct where_job *job =
+        count > 0 && apart_call("where_equal") ? apart_job(sizeof *job, run_where_equal) : NULL;
+    if (job) {
+        const struct address given[] = {dst, src, a, b};
+        for (int i = 0; i < 4; i++) {
+            job->data[i] = address_of(apart_reach(address_pointer(given[i]), count * dtype_bytes(dtype)));
+        }
+        job->dtype = dtype;
+        job->count = count;
+        enqueue(&job->job);
+    }
+}
+
+struct pack_job {
+    struct job job;
+    shoal_dtype dst_dtype;
+    shoal_dtype src_dtype;
+    struct address dst;
+    int64_t n_ranks;
+    int64_t first_rank;
+    int64_t n_rows;
+    size_t n_items;
+    struct kernel_pack_item items[];
+};
+
+static void run_pack(struct job *job)
+{
+    const struct pack_job *work = (const struct pack_job *)job;
+    kernel_pack(work->dst_dtype, work->dst, work->src_dtype, work->items, work->n_items, work->n_ranks,
+                work->first_rank, work->n_rows);
+}
+
+static void pack(shoal_dtype dst_dtype, struct address dst, shoal_dtype src_dtype,
+                 const struct kernel_pack_item *items, size_t n_items, int64_t n_ranks, int64_t first_rank,
+                 int64_t n_rows)
+{
+    int64_t n_elements = n_rows * kernel_pack_row_elems(items, n_items, n_ranks);
+    struct pack_job *job = n_elements > 0 && apart_call("pack")
+                               ? apart_job(sizeof *job + n_items * sizeof items[0], run_pack)
+                               : NULL;
+    if (!job) {
+        return;
+    }
+    for (size_t i = 0; i < n_items; i++) {
+        job->items[i] = items[i];
+        int64_t count = items[i].rows * items[i].row_elems;
+        if (count > 0) {
+            void *data = address_pointer(items[i].data);
+            job->items[i].data = address_of(apart_reach(data, (size_t)count * dtype_bytes(src_dtype)));
+        }
+    }
+    job->dst_dtype = dst_dtype;
+    job->dst = address_of(apart_reach(address_pointer(dst), (size_t)n_elements * dtype_bytes(dst_dtype)));
+    job->src_dtype = src_dtype;
+    job->n_items = n_items;
+    job->n_ranks = n_ranks;
+    job->first_rank = first_rank;
+    job->n_rows = n_rows;
+    enqueue(&job->job);
+}
+
+struct unpack_job {
+    struct job job;
+    shoal_dtype dst_dtype;
+    shoal_dtype src_dtype;
+    struct address src;
+    int64_t n_rows;
+    size_t n_items;
+    struct kernel_unpack_item items[];
+};
+
+static void run_unpack(struct job *job)
+{
+    const struct unpack_job *work = (const struct unpack_job *)job;
+    kernel_unpack(work->dst_dtype, work->items, work->n_items, work->src_dtype, work->src, work->n_rows);
+}
+
+static void unpack(shoal_dtype dst_dtype, const struct kernel_unpack_item *items, size_t n_items,
+                   shoal_dtype src_dtype, struct address src, int64_t n_rows)
+{
+    struct unpack_job *job =
+        apart_call("unpack") ? apart_job(sizeof *job + n_items * sizeof items[0], run_unpack) : NULL;
+    if (!job) {
+        return;
+    }
+    int64_t n_elements = 0;
+    for (size_t i = 0; i < n_items; i++) {
+        int64_t count = items[i].elems * n_rows;
+        job->items[i] = items[i];
+        if (count > 0) {
+            void *data = address_pointer(items[i].data);
+            job->items[i].data = address_of(apart_reach(data, (size_t)count * dtype_bytes(dst_dtype)));
+        }
+        n_elements += count;
+    }
+    job->dst_dtype = dst_dtype;
+    job->src_dtype = src_dtype;
+    job->src =
+        n_elements > 0
+            ? address_of(apart_reach(address_pointer(src), (size_t)n_elements * dtype_bytes(src_dtype)))
+            : ADDRESS_NONE;
+    job->n_rows = n_rows;
+    job->n_items = n_items;
+    enqueue(&job->job);
+}
+
+const struct kernel_table apart_kernels = {
+#define KERNEL(type, name, parameters) .name = name,
+#include "kernel/tables.def"
+#undef KERNEL
+};
