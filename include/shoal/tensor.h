@@ -63,8 +63,8 @@ SHOAL_API shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int 
 /* Data ------------------------------------------------------------------------------------------------- */
 
 /* Waits for writes and returns the first element's address, never NULL on success. Only the tensor's own elements may
-   be read through it: other bytes of the storage may be in flight. NULL, with the reason in shoal_error_text, also for a
-   tensor of a device whose memory the host cannot access: use shoal_read. */
+   be read through it: other bytes of the storage may be in flight. NULL, with the reason in shoal_error_text, also for
+   a tensor of a device whose memory the host cannot access: use shoal_read. */
 SHOAL_API const void *shoal_data(const shoal_tensor *tensor);
 
 /* Waits for writes and reads in flight, counts as a change (shoal_tensor_version), and returns the first element's

@@ -30,7 +30,7 @@ TEST(memory_of_every_device)
     static const size_t sizes[] = {0, 1, MEM_DATA_ALIGNMENT - 1, MEM_DATA_ALIGNMENT, 100000};
     const size_t header_bytes = 56;
     for (int i = 0; i < DEVICE_COUNT; i++) {
-        for (size_t k = 0; device_has_data(i) && k < sizeof sizes / sizeof sizes[0]; k++) {
+        for (size_t k = 0; device_has_data((shoal_device)i) && k < sizeof sizes / sizeof sizes[0]; k++) {
             void *data = NULL;
             void *allocated = NULL;
             REQUIRE_OK(device_allocate((shoal_device)i, header_bytes, sizes[k], &allocated, &data));
