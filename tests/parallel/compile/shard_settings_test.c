@@ -81,7 +81,7 @@ static void run_and_expect(struct trial *trial, shoal_status status, const char 
 
 /* Rank 1 sets something that the other ranks do not: they all find out, in a first run that compiles. If the step has
    run before, only rank 1 compiles again, and that is found out, too. */
-static void check_different(const struct rank *self, const struct spec *spec, setter set, const char *text)
+static void check_different(struct rank *self, const struct spec *spec, setter set, const char *text)
 {
     for (int runs_before = 0; runs_before < 2 && !test_has_failed(); runs_before++) {
         struct trial trial;
@@ -98,6 +98,7 @@ static void check_different(const struct rank *self, const struct spec *spec, se
             }
             run_and_expect(&trial, SHOAL_ERR_MISMATCH, runs_before ? "" : text);
         }
+        test_barrier(self); /* a rank that has left is an error, too */
         trial_end(&trial);
     }
 }
