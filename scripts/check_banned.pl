@@ -33,8 +33,9 @@ my @rules = (
     [ qr{^(?:src|tools|nn|examples|tests|bench)/}, undef,
         qr/\b(?:gets|strcpy|strcat|strncpy|strncat|sprintf|vsprintf|strtok|alloca|atoi|atol|atof)\s*\(/,
         'there is a safer function' ],
-    # Host memory there has been checked to be (device/address.h), or is a plan's, which is on the CPU.
-    [ qr{^src/}, qr{^src/(?:kernel/|device/|tensor/(?:memory|storage|tensor)\.c|op/ops_device\.c|graph/run/plan_)},
+    # There it has been checked to be host memory (device/address.h), or is a plan's, which is on the CPU, or becomes the
+    # buffer of a raw collective, which is told the device.
+    [ qr{^src/}, qr{^src/(?:kernel/|device/|tensor/(?:memory|storage|tensor)\.c|op/ops_device\.c|collective/launch\.c|graph/run/plan_)},
         qr/\b(?:address_pointer)\s*\(/, 'an address of a device is read and written by kernels' ],
     # What module apart does while it sleeps is to be late.
     [ qr{^tests/}, qr{^tests/(?:harness|modules/apart)/}, qr/\b(?:sleep|usleep|nanosleep|thrd_sleep)\s*\(/,

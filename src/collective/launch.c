@@ -9,12 +9,14 @@
 #include "autograd/tape.h"
 #include "base/clock.h"
 #include "base/completion.h"
+#include "base/error.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/try.h"
 #include "comm/call/collectives.h"
 #include "comm/lane/handles.h"
-#include "kernel/kernel.h"
+#include "device/device.h"
+#include "kernel/table.h"
 #include "op/operand.h"
 #include "tensor/dtype.h"
 
@@ -25,8 +27,8 @@
 struct flight_copy {
     struct layout to; /* its offset is in to_data already */
     int64_t from_strides[SHOAL_MAX_DIMS];
-    void *to_data;
-    const void *from_data;
+    struct address to_data;
+    const void *from_data; /* of the same device */
     shoal_dtype dtype;
 };
 
@@ -42,6 +44,7 @@ struct flight {
     struct flight_copy *copies;
     size_t n_copies;
     size_t capacity;
+    shoal_device device; /* of the copies, which are put behind the work of its compute stream */
 };
 
 static struct flight *flight_of(struct completion_listener *listener)
@@ -75,10 +78,11 @@ static void run_copies(const struct flight *flight)
 {
     for (size_t i = 0; i < flight->n_copies; i++) {
         const struct flight_copy *copy = &flight->copies[i];
-        struct kernel_operand to = {.data = address_of(copy->to_data), .strides = copy->to.strides};
+        struct kernel_operand to = {.data = copy->to_data, .strides = copy->to.strides};
         /* Only read. */
         struct kernel_operand from = {.data = address_of(copy->from_data), .strides = copy->from_strides};
-        kernel_copy_nd(copy->dtype, to, copy->dtype, from, copy->to.n_dims, copy->to.shape);
+        kernel_of(flight->device)
+            ->copy_nd(copy->dtype, to, copy->dtype, from, copy->to.n_dims, copy->to.shape);
     }
 }
 
@@ -105,6 +109,7 @@ static shoal_status need_flight(struct launch *launch)
     }
     completion_init(&flight->completion, &flight_kind);
     flight->listener.notify = land;
+    flight->device = launch->device;
     launch->flight = flight;
     return SHOAL_OK;
 }
@@ -113,17 +118,18 @@ static shoal_status need_flight(struct launch *launch)
 static shoal_status add_copy(struct launch *launch, const shoal_tensor *tensor, const struct layout *to,
                              const void *from_data)
 {
-    void *base;
+    struct address base;
     TRY(need_flight(launch));
-    TRY(storage_host_base(tensor->storage, &base));
+    TRY(storage_base(tensor->storage, &base));
     struct flight *flight = launch->flight;
     TRY(mem_grow((void **)&flight->copies, &flight->capacity, flight->n_copies + 1,
                  sizeof flight->copies[0]));
     struct flight_copy *copy = &flight->copies[flight->n_copies++];
-    *copy = (struct flight_copy){.to = *to,
-                                 .to_data = (char *)base + (size_t)to->offset * dtype_bytes(tensor->dtype),
-                                 .from_data = from_data,
-                                 .dtype = tensor->dtype};
+    *copy =
+        (struct flight_copy){.to = *to,
+                             .to_data = address_add(base, to->offset * (int64_t)dtype_bytes(tensor->dtype)),
+                             .from_data = from_data,
+                             .dtype = tensor->dtype};
     layout_fill_strides(to->n_dims, to->shape, copy->from_strides);
     return SHOAL_OK;
 }
@@ -160,8 +166,10 @@ static shoal_status add_fence(struct launch *launch, struct storage *storage, st
 static shoal_status add_staging(struct launch *launch, size_t bytes, void **data_out)
 {
     struct storage *storage;
-    TRY(storage_create(SHOAL_CPU, bytes, &storage));
-    shoal_status status = storage_host_base(storage, data_out);
+    struct address base;
+    TRY(storage_create(launch->device, bytes, &storage));
+    shoal_status status = storage_base(storage, &base);
+    *data_out = address_pointer(base);
     if (status == SHOAL_OK) {
         status = add_fence(launch, storage, storage_span(storage), /*is_write=*/false);
     }
@@ -185,6 +193,7 @@ void launch_begin(struct launch *launch, shoal_group *group)
     launch->capacity = LAUNCH_INLINE_FENCES;
     launch->flight = NULL;
     launch->is_transfer = false;
+    launch->device = SHOAL_CPU;
     launch->scratch = NULL;
     launch->details = launch->inline_details;
     launch->n_details = 0;
@@ -368,6 +377,7 @@ shoal_status launch_start(struct launch *launch, enum launch_family family, stru
     }
     struct purpose purpose = purpose_of(launch, family, words);
     call->purpose = &purpose;
+    call->device = launch->device;
     return note_start(launch, collectives_start(launch->group, call, &launch->work));
 }
 
@@ -380,6 +390,7 @@ shoal_status launch_start_list(struct launch *launch, enum launch_family family,
     }
     struct purpose purpose = purpose_of(launch, family, words);
     call->purpose = &purpose;
+    call->device = launch->device;
     return note_start(launch, collectives_start_list(launch->group, call, parts, n_parts, &launch->work));
 }
 
@@ -411,26 +422,48 @@ static bool has_plain_blocks(const struct launch *launch, const shoal_tensor *te
            (tensor->is_contiguous && (launch->n_ranks == 1 || is_outermost(tensor, dim)));
 }
 
+/* The address that a raw call takes: one of the tensor's device, which the call is told. */
+static shoal_status find_data(const shoal_tensor *tensor, void **data_out)
+{
+    struct address address;
+    TRY(tensor_address(tensor, &address));
+    *data_out = address_pointer(address);
+    return SHOAL_OK;
+}
+
+/* The tensors of a call are on one device, as the dispatcher has checked. Messages are of the host. */
+static shoal_status take_device(struct launch *launch, const shoal_tensor *tensor)
+{
+    launch->device = (shoal_device)tensor->device;
+    return launch->is_transfer && !device_is_host(launch->device)
+               ? error_set(SHOAL_ERR_UNSUPPORTED,
+                           "messages of tensors on device %s: only those of the cpu are sent",
+                           device_name(launch->device))
+               : SHOAL_OK;
+}
+
 /* Copies a view of the tensor into contiguous memory, at once. */
 static shoal_status copy_out_of(const shoal_tensor *tensor, const struct layout *from, void *to_data)
 {
-    void *base;
+    struct address base;
     int64_t strides[SHOAL_MAX_DIMS];
-    TRY(storage_host_base(tensor->storage, &base));
+    TRY(storage_base(tensor->storage, &base));
     layout_fill_strides(from->n_dims, from->shape, strides);
     struct kernel_operand to = {.data = address_of(to_data), .strides = strides};
-    struct kernel_operand source = {
-        .data = address_of((char *)base + (size_t)from->offset * dtype_bytes(tensor->dtype)),
-        .strides = from->strides};
-    kernel_copy_nd(tensor->dtype, to, tensor->dtype, source, from->n_dims, from->shape);
+    struct kernel_operand source = {.data =
+                                        address_add(base, from->offset * (int64_t)dtype_bytes(tensor->dtype)),
+                                    .strides = from->strides};
+    kernel_of((shoal_device)tensor->device)
+        ->copy_nd(tensor->dtype, to, tensor->dtype, source, from->n_dims, from->shape);
     return SHOAL_OK;
 }
 
 shoal_status launch_input(struct launch *launch, shoal_tensor *tensor, const void **data_out)
 {
     void *data;
+    TRY(take_device(launch, tensor));
     if (tensor->is_contiguous) {
-        TRY(tensor_host_address(tensor, &data));
+        TRY(find_data(tensor, &data));
         *data_out = data;
         return add_fence(launch, tensor->storage, tensor_span(tensor), /*is_write=*/false);
     }
@@ -446,6 +479,7 @@ shoal_status launch_input_blocks(struct launch *launch, shoal_tensor *tensor, in
     }
     void *data;
     size_t block_bytes = tensor_bytes(tensor) / (size_t)launch->n_ranks;
+    TRY(take_device(launch, tensor));
     TRY(add_staging(launch, tensor_bytes(tensor), &data));
     for (int r = 0; r < launch->n_ranks; r++) {
         struct layout block = narrow_to_block(tensor, dim, launch->n_ranks, r);
@@ -458,6 +492,7 @@ shoal_status launch_input_blocks(struct launch *launch, shoal_tensor *tensor, in
 shoal_status launch_mark(struct launch *launch, shoal_tensor *tensor)
 {
     TRY(storage_check_writable(tensor->storage));
+    TRY(take_device(launch, tensor));
     return add_fence(launch, tensor->storage, tensor_span(tensor), /*is_write=*/true);
 }
 
@@ -465,7 +500,7 @@ shoal_status launch_output(struct launch *launch, shoal_tensor *tensor, void **d
 {
     TRY(launch_mark(launch, tensor));
     if (tensor->is_contiguous) {
-        return tensor_host_address(tensor, data_out);
+        return find_data(tensor, data_out);
     }
     TRY(add_staging(launch, tensor_bytes(tensor), data_out));
     return add_copy(launch, tensor, &tensor->layout, *data_out);
@@ -489,6 +524,7 @@ shoal_status launch_output_blocks(struct launch *launch, shoal_tensor *tensor, i
 shoal_status launch_output_list(struct launch *launch, shoal_tensor *const *tensors, void **data_out)
 {
     size_t block_bytes = tensor_bytes(tensors[0]);
+    TRY(take_device(launch, tensors[0]));
     TRY(add_staging(launch, block_bytes * (size_t)launch->n_ranks, data_out));
     for (int r = 0; r < launch->n_ranks; r++) {
         TRY(launch_mark(launch, tensors[r]));

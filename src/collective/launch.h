@@ -46,6 +46,7 @@ struct launch {
     size_t capacity;
     struct launch_fence inline_fences[LAUNCH_INLINE_FENCES];
     struct flight *flight; /* NULL if there is nothing to copy afterwards */
+    shoal_device device;   /* of the tensors of the call */
     bool is_transfer; /* point to point: never waited for in the call, because the peer might do the same */
     void *scratch;    /* launch_alloc */
     /* What ranks compare besides the raw call: items as in transport/purpose.h. */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows that reduce: all_reduce, reduce and reduce_scatter in all their forms. */
-#include <string.h>
-
 #include "base/error.h"
 #include "base/try.h"
 #include "collective/arguments.h"
 #include "collective/launch.h"
 #include "collective/rows.h"
+#include "kernel/table.h"
 #include "op/operand.h"
 #include "shoal/group.h"
 
@@ -203,8 +202,9 @@ static shoal_status launch_reduce(struct launch *launch, const struct reduction 
         /* Other ranks get zeros. They count as ready when the reduction has ended, so that a failure shows on this
            rank too. */
         TRY(launch_mark(launch, out));
-        TRY(tensor_host_address(out, &recv));
-        memset(recv, 0, tensor_bytes(out));
+        struct kernel_move zeros = {.count = (size_t)out->count, .dst_dtype = out->dtype};
+        TRY(tensor_address(out, &zeros.dst));
+        kernel_of((shoal_device)out->device)->move(&zeros, 1);
         recv = NULL;
     }
     struct collective call = collective_of(COLLECTIVE_REDUCE, reduction, self->dtype);

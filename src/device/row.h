@@ -12,6 +12,7 @@
 struct kernel_table; /* kernel/table.h */
 
 #define DEVICE_INTERFACE 1
+#define DEVICE_SHARE_BYTES 64 /* what a process needs to map memory of another */
 
 /*
  * Work of a device that is done after the call that asked for it has returned. A stream is a queue: each piece of work
@@ -55,6 +56,11 @@ struct device_row {
     shoal_status (*copy_out)(void *target, const void *source, size_t bytes);
     /* SHOAL_OK, or what has made the device unusable, with its text: the first failure, again and again. */
     shoal_status (*failure)(void);
+    /* Memory that other processes of this machine can map, for work of all streams, and what they need for that; the
+       bytes at such an address. Both are dropped by share_drop, each in its process. NULL: memory is not shared. */
+    shoal_status (*share_create)(size_t bytes, char descriptor[DEVICE_SHARE_BYTES], void **data_out);
+    shoal_status (*share_map)(const char descriptor[DEVICE_SHARE_BYTES], size_t bytes, void **data_out);
+    void (*share_drop)(void *data);
     const struct device_streams *streams; /* NULL: the work of every call is done when it returns */
 };
 

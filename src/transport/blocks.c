@@ -3,7 +3,7 @@
 #include "transport/blocks.h"
 
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "kernel/table.h"
 
 static bool has_block_per_rank(enum collective_kind kind, enum block_side side)
 {
@@ -129,6 +129,22 @@ struct block_run block_walk_next(struct block_walk *walk, size_t most)
     return run;
 }
 
+/* A part of an output of whole_bytes; `target` and `source` may be one place. */
+static void copy_run(const struct collective *collective, void *target, const void *source, size_t bytes,
+                     size_t whole_bytes)
+{
+    if (collective->device == SHOAL_CPU) {
+        kernel_copy_part(target, source, bytes, whole_bytes);
+    } else if (target != source) {
+        const struct kernel_move move = {.dst = address_of(target),
+                                         .src = address_of(source),
+                                         .count = bytes,
+                                         .dst_dtype = SHOAL_U8,
+                                         .src_dtype = SHOAL_U8};
+        kernel_of(collective->device)->move(&move, 1);
+    }
+}
+
 void block_copy_out(const struct collective *collective, enum block_side side, int rank, size_t from,
                     size_t to, char *target)
 {
@@ -136,7 +152,7 @@ void block_copy_out(const struct collective *collective, enum block_side side, i
     while (walk.left > 0) {
         struct block_run run = block_walk_next(&walk, SIZE_MAX);
         size_t bytes = run.elements * walk.element_bytes;
-        kernel_copy(target, run.data, bytes);
+        copy_run(collective, target, run.data, bytes, bytes);
         target += bytes;
     }
 }
@@ -148,9 +164,7 @@ void block_copy_in(const struct collective *collective, enum block_side side, in
     while (walk.left > 0) {
         struct block_run run = block_walk_next(&walk, SIZE_MAX);
         size_t bytes = run.elements * walk.element_bytes;
-        if (run.data != source) {
-            kernel_copy_part(run.data, source, bytes, whole_bytes);
-        }
+        copy_run(collective, run.data, source, bytes, whole_bytes);
         source += bytes;
     }
 }
@@ -163,9 +177,7 @@ void block_copy_own_part(const struct collective *collective, int rank, size_t f
     while (source.left > 0) {
         struct block_run run = block_walk_next(&source, SIZE_MAX);
         struct block_run place = block_walk_next(&target, run.elements);
-        if (place.data != run.data) {
-            kernel_copy_part(place.data, run.data, run.elements * source.element_bytes, whole_bytes);
-        }
+        copy_run(collective, place.data, run.data, run.elements * source.element_bytes, whole_bytes);
     }
 }
 
@@ -185,8 +197,9 @@ shoal_status block_reduce(const struct collective *collective, int own, int own_
         /* Both sides have the same pieces, so the stretches are the same. */
         struct block_run in = block_walk_next(&mine, out.elements);
         sources[own] = in.data;
-        TRY(kernel_reduce(collective->reduce, collective->dtype, out.data, sources, (size_t)n_ranks,
-                          out.elements, collective->factor));
+        TRY(kernel_of(collective->device)
+                ->reduce(collective->reduce, collective->dtype, out.data, sources, (size_t)n_ranks,
+                         out.elements, collective->factor));
         for (int i = 0; i < n_ranks; i++) {
             sources[i] = (const char *)sources[i] + out.elements * mine.element_bytes;
         }

@@ -67,12 +67,6 @@ struct window_decoder {
     void *context;
 };
 
-/* Work of a device that comes before a call: its buffers may be used once that has ended. */
-struct collective_order {
-    void *stream;
-    uint64_t ticket; /* of the stream; 0 if there is nothing to wait for */
-};
-
 struct collective {
     enum collective_kind kind;
     shoal_dtype dtype;
@@ -101,9 +95,10 @@ struct collective {
     /* What the call is for, compared too; NULL for a raw call. */
     const struct purpose *purpose;
 
-    /* Where the buffers lie. Memory of the CPU has no order: whoever calls has waited for it. */
+    /* Where the buffers lie. Those of a device may be used by work behind the event (device/stream.h). The event is the
+       caller's, or a work's. It is NULL for the CPU: whoever calls has waited. */
     shoal_device device;
-    struct collective_order order;
+    void *event;
 
     /* Set by the lane. */
     uint32_t sequence; /* the lane's, from 0; wraps */

@@ -84,7 +84,8 @@ static void describe_device(const struct fingerprint *fingerprint, char *text, s
     unsigned device = fingerprint->device_and_counts >> 1;
     text[0] = '\0';
     if (device != SHOAL_CPU) {
-        (void)snprintf(text, text_bytes, " on %s", device < DEVICE_COUNT ? device_name(device) : "?");
+        const char *name = shoal_device_name((shoal_device)device);
+        (void)snprintf(text, text_bytes, " on %s", name[0] != '\0' ? name : "?");
     }
 }
 

@@ -464,6 +464,7 @@ FUNCTIONAL(reductions_without_gradient_say_which_have_one, 2)
 
 FUNCTIONAL(symmetric_product_has_no_gradient, 2)
 {
+    TEST_NEEDS_HOST();
     shoal_symmetric *symmetric = NULL;
     REQUIRE_OK(shoal_symmetric_create(self->group, 64, &symmetric));
     shoal_tensor *x = require_grad(shoal_symmetric_tensor(symmetric, 0, INTS64(2), 1, SHOAL_F64));
@@ -496,6 +497,7 @@ FUNCTIONAL(bitwise_reductions_of_floats_are_refused, 2)
 
 FUNCTIONAL(point_to_point_never_drops_a_gradient, 2)
 {
+    TEST_NEEDS_HOST();
     const char *const text = "an input requires a gradient, but";
     shoal_tensor *leaf = leaf_of_rank(self, SHAPE(2));
     shoal_tensor *result = shoal_mul_scalar(leaf, 2);
@@ -525,6 +527,7 @@ FUNCTIONAL(point_to_point_never_drops_a_gradient, 2)
 
 FUNCTIONAL(copies_into_symmetric_memory_never_drop_a_gradient, 2)
 {
+    TEST_NEEDS_HOST();
     const char *const text = "an input requires a gradient, but";
     shoal_symmetric *symmetric = NULL;
     REQUIRE_OK(shoal_symmetric_create(self->group, 64, &symmetric));

@@ -270,6 +270,7 @@ FUNCTIONAL(functional_collectives_inference_mode, 2)
 
 FUNCTIONAL(functional_collectives_batched, 2)
 {
+    TEST_NEEDS_HOST();
     shoal_group *group = group_of_name(self->world, "");
     shoal_tensor *tensor = full_of(SHAPE(10), self->rank == 0 ? 0 : 7, SHOAL_F32);
     shoal_p2p_op op = {self->rank == 0 ? SHOAL_SEND : SHOAL_RECV, tensor, 1 - self->rank, 0};

@@ -198,6 +198,7 @@ static void try_ring(struct functional *self, struct shape shape, shoal_dtype dt
 
 FUNCTIONAL_ON_1_TO_5(isend_and_irecv_around_the_ring)
 {
+    TEST_NEEDS_HOST();
     static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_F16, SHOAL_U8, SHOAL_C128, SHOAL_BOOL};
     for (int form = 0; form < N_FORMS && !test_has_failed(); form++) {
         try_ring(self, SHAPE(3, 5), dtypes[form % 5], (enum form)form, form);
@@ -210,6 +211,7 @@ FUNCTIONAL_ON_1_TO_5(isend_and_irecv_around_the_ring)
 /* Everybody with everybody, itself included, several tags, all in one batch. */
 FUNCTIONAL_ON_1_TO_5(batches_of_sends_and_receives)
 {
+    TEST_NEEDS_HOST();
     enum {
         TAGS = 2
     };
@@ -250,6 +252,7 @@ FUNCTIONAL_ON_1_TO_5(batches_of_sends_and_receives)
 /* A stream keeps its order, whatever the order in which results are looked at. */
 FUNCTIONAL(messages_of_a_stream_keep_their_order, 2)
 {
+    TEST_NEEDS_HOST();
     enum {
         N = 50
     };
@@ -312,6 +315,7 @@ static void try_symmetric(struct functional *self, shoal_symmetric *memory, stru
 
 FUNCTIONAL_ON_1_TO_5(symmetric_memory)
 {
+    TEST_NEEDS_HOST();
     shoal_symmetric *memory = NULL;
     REQUIRE_OK(shoal_symmetric_create(self->group, 4 << 20, &memory));
     static const int64_t counts[] = {0, 1, 7, 1000};

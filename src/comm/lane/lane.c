@@ -29,6 +29,7 @@
 #include "comm/lane/part.h"
 #include "comm/lane/recorder.h"
 #include "comm/lane/work.h"
+#include "device/stream.h"
 
 /* A deadline may be computed from a reading of the clock that is this old: 22 us where the counter runs at 3 GHz, half
    a millisecond at the 122 MHz of some ARM processors. */
@@ -313,6 +314,7 @@ static void destroy_work(struct completion *completion)
 {
     struct lane_work *work = (struct lane_work *)completion;
     struct lane *lane = work->lane;
+    stream_drop(work->collective.device, work->collective.event);
     work_release(&work->base);
     mem_free(work);
     lane_unref(lane);

@@ -102,7 +102,7 @@ static shoal_status message_connect(const struct transport_peers *peers, int64_t
 /* Buffers of the CPU that may be used now. */
 static bool is_plain(const struct collective *collective)
 {
-    return collective->device == SHOAL_CPU && collective->order.ticket == 0;
+    return collective->device == SHOAL_CPU;
 }
 
 static shoal_status check_plain(const struct message_channel *channel, const struct collective *collective)

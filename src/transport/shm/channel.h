@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "device/device.h"
 #include "transport/fingerprint.h"
 #include "sharedmem/flag.h"
 #include "sharedmem/regions.h"
@@ -75,6 +76,9 @@ struct shm_rank {
     _Alignas(SHM_LINE) struct shm_offer offer;
     uint32_t can_read; /* this rank can read the memory of all peers */
     uint32_t has_read; /* it has read what it needs in this collective; 0 if the system has refused */
+    /* The rank's staging in memory of a device: whether it is there (a flag), and what the others need to map it. */
+    _Alignas(SHM_LINE) _Atomic uint32_t shared;
+    char descriptor[DEVICE_SHARE_BYTES];
     struct shm_slot slots[SHM_SLOTS];
 };
 
@@ -126,9 +130,10 @@ struct shm_channel {
     uint64_t word[2];   /* what the own offer points at */
     /* When finish checks for deaths again. Short waits end before they would check by themselves. */
     _Atomic int64_t look_ns;
-    const void **sources; /* n_ranks: the sources of a reduction */
-    const char **peers;   /* n_ranks: memory of peers that is read */
-    char **targets;       /* n_ranks: memory of peers that is written */
+    struct shm_device *device; /* transport/shm/device.c; NULL until a call has buffers of a device */
+    const void **sources;      /* n_ranks: the sources of a reduction */
+    const char **peers;        /* n_ranks: memory of peers that is read */
+    char **targets;            /* n_ranks: memory of peers that is written */
     /* The first failure seen here. Written under the mutex, read after has_failed was seen. */
     pthread_mutex_t failure_lock;
     _Atomic bool has_failed;
@@ -159,6 +164,8 @@ static inline uint64_t *shm_addresses(const struct shm_channel *channel, int ran
 {
     return (uint64_t *)(void *)shm_slot(channel, rank, sequence)->data + channel->n_ranks;
 }
+
+struct shm_device;
 
 /* The staging segment, made at first use. */
 shoal_status shm_open_staging(struct shm_channel *channel, int64_t deadline_ns);

@@ -7,8 +7,9 @@
 #include "base/try.h"
 #include "base/wait.h"
 #include "sharedmem/segment.h"
-#include "device/device.h"
+#include "device/stream.h"
 #include "transport/shm/channel.h"
+#include "transport/shm/device.h"
 #include "transport/shm/stream.h"
 
 /* Connecting ------------------------------------------------------------------------------------------- */
@@ -21,6 +22,7 @@ static size_t segment_size(int n_ranks)
 static void shm_disconnect(struct channel *base)
 {
     struct shm_channel *channel = (struct shm_channel *)base;
+    shm_close_device(channel);
     segment_unref(channel->staging_segment);
     segment_unref(channel->segment);
     (void)pthread_mutex_destroy(&channel->failure_lock);
@@ -101,17 +103,11 @@ static enum shm_algorithm pick(struct shm_channel *channel, const struct collect
 /* How much a group of one rank copies within _start; more is left to the lane's thread. */
 #define LOCAL_POST_BYTES ((size_t)64 * 1024)
 
-/* Whether processors can read and write the buffers now. */
-static bool is_cpu(const struct collective *collective)
-{
-    return collective->device == SHOAL_CPU && collective->order.ticket == 0;
-}
-
 static bool shm_post(struct channel *base, struct collective *collective)
 {
     struct shm_channel *channel = (struct shm_channel *)base;
-    if (!is_cpu(collective)) {
-        return false; /* shm_run says why */
+    if (collective->device != SHOAL_CPU) {
+        return false; /* whoever runs it waits for the device */
     }
     collective->algorithm = (int)pick(channel, collective);
     if (collective->algorithm == SHM_ALGORITHM_LOCAL) {
@@ -258,15 +254,35 @@ static shoal_status run_large(struct shm_channel *channel, struct collective *co
                                                          : shm_staged_run(channel, collective);
 }
 
+/* Buffers of a device have one algorithm. */
+static shoal_status run_in_stream(struct shm_channel *channel, struct collective *collective)
+{
+    TRY(stream_follow(collective->device, collective->event));
+    collective->algorithm = channel->n_ranks == 1 ? SHM_ALGORITHM_LOCAL : SHM_ALGORITHM_STAGED;
+    TRY(channel->n_ranks == 1 ? shm_local_run(channel, collective) : run_large(channel, collective));
+    return shm_finish_work(channel, collective);
+}
+
+static shoal_status run_on_device(struct shm_channel *channel, struct collective *collective)
+{
+    const char *name = collective_rows[collective->kind].name;
+    if (channel->n_ranks > 1 && algorithm_asked(&shm_algorithms, collective->kind) == SHM_ALGORITHM_ONESHOT) {
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "%s: SHOAL_ALGO asks for oneshot, which carries no buffers on device %s", name,
+                         device_name(collective->device));
+    }
+    TRY(shm_enter_device(channel, collective));
+    shoal_status status = run_in_stream(channel, collective);
+    shm_leave_device(channel, status == SHOAL_OK);
+    return status;
+}
+
 static shoal_status shm_run(struct channel *base, struct collective *collective)
 {
     struct shm_channel *channel = (struct shm_channel *)base;
     TRY(shm_failure(channel));
-    if (!is_cpu(collective)) {
-        return conclude(channel,
-                        error_set(SHOAL_ERR_UNSUPPORTED,
-                                  "%s: buffers on device %s; transport shm carries those of the cpu",
-                                  collective_rows[collective->kind].name, device_name(collective->device)));
+    if (collective->device != SHOAL_CPU) {
+        return conclude(channel, run_on_device(channel, collective));
     }
     enum shm_algorithm algorithm = pick(channel, collective);
     collective->algorithm = (int)algorithm;

@@ -26,14 +26,15 @@
 #include "kernel/kernel.h"
 #include "transport/blocks.h"
 #include "transport/shm/channel.h"
+#include "transport/shm/device.h"
 
 /* Data that is copied to two places is copied in parts of this size, so that the second copy reads from a near
    cache. */
 #define NEAR_BYTES ((size_t)8 * 1024)
 
-/* What a rank gives away in one round of an all_to_all. It is less than a half, so that more rounds exchange places,
-   and the data of a round stays in nearer caches. */
-#define EXCHANGE_BYTES (SHM_HALF_BYTES / 2)
+/* A rank gives away this part of a half in one round of an all_to_all. So more rounds exchange places, and the data of a
+   round stays in nearer caches. */
+#define EXCHANGE_PART 2
 
 /* A collective while it runs. */
 struct journey {
@@ -43,6 +44,7 @@ struct journey {
     size_t whole_bytes; /* of the widest buffer */
     size_t chunk;       /* elements of a block that one round moves */
     size_t n_rounds;
+    size_t half_bytes;
     uint32_t first;  /* global number of round 0 */
     bool has_blocks; /* a half has a part for each peer */
 };
@@ -68,10 +70,26 @@ static uint32_t global_round(const struct journey *journey, size_t round)
     return journey->first + (uint32_t)round;
 }
 
+/* Whether the data is in memory of a device. */
+static bool is_on_device(const struct journey *journey)
+{
+    return journey->collective->device != SHOAL_CPU;
+}
+
+/* A rank's place of a round: its half, or its results. */
+static char *find_staging(const struct journey *journey, int rank, uint32_t global, bool is_result)
+{
+    const struct shm_channel *channel = journey->channel;
+    if (is_on_device(journey)) {
+        return shm_device_staging(channel, rank, (is_result ? 2 : 0) + (global & 1));
+    }
+    return is_result ? channel->staging[rank].results[global & 1] : channel->staging[rank].halves[global & 1];
+}
+
 /* A rank's half of a round; with a part per peer, the part for `receiver`. */
 static char *find_half(const struct journey *journey, int rank, size_t round, int receiver)
 {
-    char *half = journey->channel->staging[rank].halves[global_round(journey, round) & 1];
+    char *half = find_staging(journey, rank, global_round(journey, round), /*is_result=*/false);
     size_t part = journey->has_blocks ? (size_t)receiver : 0;
     return half + part * journey->chunk * journey->element_bytes;
 }
@@ -154,6 +172,12 @@ static bool is_own_place(const struct journey *journey, size_t round)
     return journey->collective->kind == COLLECTIVE_ALL_TO_ALL && round >= 2;
 }
 
+/* What a counter reports has been done when it is raised. Processors have done it; a device may not have. */
+static shoal_status finish_accesses(const struct journey *journey)
+{
+    return is_on_device(journey) ? shm_finish_work(journey->channel, journey->collective) : SHOAL_OK;
+}
+
 static shoal_status fill_round(const struct journey *journey, size_t round, fill_function *fill)
 {
     if (!is_own_place(journey, round)) {
@@ -161,6 +185,7 @@ static shoal_status fill_round(const struct journey *journey, size_t round, fill
     }
     FAIL_POINT("shm staged fill");
     fill(journey, round);
+    TRY(finish_accesses(journey));
     flag_set(&shm_peer(journey->channel, journey->channel->rank)->filled, global_round(journey, round) + 1);
     return SHOAL_OK;
 }
@@ -177,6 +202,7 @@ static shoal_status travel(struct journey *journey, fill_function *fill, take_fu
         }
         FAIL_POINT("shm staged take");
         TRY(take(journey, round));
+        TRY(finish_accesses(journey));
         flag_set(&own->reduced, global_round(journey, round) + 1);
         flag_set(&own->taken, global_round(journey, round) + 1);
     }
@@ -206,6 +232,11 @@ static void fill_own_block_twice(const struct journey *journey, size_t round)
     struct block_walk to = block_walk_begin(collective, BLOCK_RECV, rank, stretch.from, stretch.to);
     char *half = find_half(journey, rank, round, /*receiver=*/0);
     struct block_run run;
+    if (is_on_device(journey)) {
+        block_copy_out(collective, BLOCK_SEND, rank, stretch.from, stretch.to, half);
+        block_copy_own_part(collective, rank, stretch.from, stretch.to, journey->whole_bytes);
+        return;
+    }
     while ((run = block_walk_next(&from, NEAR_BYTES / journey->element_bytes)).elements > 0) {
         /* Both sides have the same pieces, so the stretches are the same. */
         struct block_run target = block_walk_next(&to, run.elements);
@@ -306,7 +337,7 @@ static shoal_status take_exchange(const struct journey *journey, size_t round)
         struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_RECV, peer));
         char *place = find_exchange(journey, peer, channel->rank, round);
         TRY(wait_filled(journey, peer, round));
-        if (round + 2 < journey->n_rounds) {
+        if (round + 2 < journey->n_rounds && !is_on_device(journey)) {
             /* This rank writes there next, so it fetches the lines for writing. */
             kernel_fetch_to_write(place, (stretch.to - stretch.from) * journey->element_bytes);
         }
@@ -361,7 +392,8 @@ static shoal_status reduce_share(const struct journey *journey, size_t round, st
         }
     }
     block_copy_out(collective, BLOCK_RECV, channel->rank, own.from, own.to,
-                   channel->staging[channel->rank].results[global & 1]);
+                   find_staging(journey, channel->rank, global, /*is_result=*/true));
+    TRY(finish_accesses(journey));
     flag_set(&shm_peer(channel, channel->rank)->reduced, global + 1);
     return SHOAL_OK;
 }
@@ -380,7 +412,7 @@ static shoal_status take_shares(const struct journey *journey, size_t round)
         struct stretch theirs = find_share(journey, whole, peer);
         TRY(wait_round(journey, peer, shm_counters_of(channel, reduced), global + 1));
         block_copy_in(collective, BLOCK_RECV, peer, theirs.from, theirs.to,
-                      channel->staging[peer].results[global & 1], journey->whole_bytes);
+                      find_staging(journey, peer, global, /*is_result=*/true), journey->whole_bytes);
     }
     return SHOAL_OK;
 }
@@ -392,11 +424,12 @@ static shoal_status prepare(struct journey *journey)
     struct shm_channel *channel = journey->channel;
     const struct collective *collective = journey->collective;
     enum collective_kind kind = collective->kind;
-    size_t half = SHM_HALF_BYTES / journey->element_bytes;
+    size_t half = journey->half_bytes / journey->element_bytes;
     journey->has_blocks = collective_rows[kind].has_send_blocks;
     journey->chunk = journey->has_blocks ? half / (size_t)channel->n_ranks : half;
     if (kind == COLLECTIVE_ALL_TO_ALL) {
-        size_t most = EXCHANGE_BYTES / (size_t)(channel->n_ranks - 1) / journey->element_bytes;
+        size_t most =
+            journey->half_bytes / EXCHANGE_PART / (size_t)(channel->n_ranks - 1) / journey->element_bytes;
         journey->chunk = journey->chunk < most ? journey->chunk : most;
     }
     /* Parts begin at cache lines. */
@@ -455,10 +488,13 @@ static shoal_status choose(struct journey *journey)
 
 shoal_status shm_staged_run(struct shm_channel *channel, struct collective *collective)
 {
-    TRY(shm_open_staging(channel, collective->deadline_ns));
+    bool is_cpu = collective->device == SHOAL_CPU;
+    TRY(is_cpu ? shm_open_staging(channel, collective->deadline_ns)
+               : shm_open_device_staging(channel, collective));
     struct journey journey = {
         .channel = channel,
         .collective = collective,
+        .half_bytes = is_cpu ? SHM_HALF_BYTES : SHM_DEVICE_HALF_BYTES,
         .element_bytes = shoal_dtype_bytes(collective->dtype),
         .whole_bytes = collective_bytes(collective, channel->n_ranks),
     };

@@ -138,7 +138,7 @@ static shoal_status two_finish(struct channel *base, struct collective *collecti
 
 static shoal_status check_device(const struct collective *collective)
 {
-    return collective->device == SHOAL_CPU && collective->order.ticket == 0
+    return collective->device == SHOAL_CPU
                ? SHOAL_OK
                : error_set(SHOAL_ERR_UNSUPPORTED,
                            "%s: buffers on device %s; transport two_level carries those of the cpu",

@@ -38,6 +38,9 @@ shoal_status apart_failure(void);
 
 void *apart_allocate(size_t bytes, void *stream);
 void apart_release(void *data, void *stream);
+shoal_status apart_share_create(size_t bytes, char descriptor[DEVICE_SHARE_BYTES], void **data_out);
+shoal_status apart_share_map(const char descriptor[DEVICE_SHARE_BYTES], size_t bytes, void **data_out);
+void apart_share_drop(void *data);
 /* Where the processor reaches memory of the device. The device fails if `bytes` there are not its own. */
 void *apart_reach(const void *data, size_t bytes);
 

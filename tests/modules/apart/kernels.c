@@ -288,6 +288,47 @@ static void move(const struct kernel_move *moves, size_t n_moves)
     enqueue(&job->job);
 }
 
+struct reduce_job {
+    struct job job;
+    shoal_reduce_op op;
+    shoal_dtype dtype;
+    void *dst;
+    double factor;
+    size_t count;
+    size_t n_srcs;
+    const void *srcs[];
+};
+
+static void run_reduce(struct job *job)
+{
+    const struct reduce_job *work = (const struct reduce_job *)job;
+    must(
+        kernel_reduce(work->op, work->dtype, work->dst, work->srcs, work->n_srcs, work->count, work->factor));
+}
+
+static shoal_status reduce(shoal_reduce_op op, shoal_dtype dtype, void *dst, const void *const *srcs,
+                           size_t n_srcs, size_t count, double factor)
+{
+    shoal_status status = kernel_reduce_check(op, dtype);
+    struct reduce_job *job = status == SHOAL_OK && count > 0 && apart_call("reduce")
+                                 ? apart_job(sizeof *job + n_srcs * sizeof srcs[0], run_reduce)
+                                 : NULL;
+    if (job) {
+        size_t bytes = count * dtype_bytes(dtype);
+        job->op = op;
+        job->dtype = dtype;
+        job->dst = apart_reach(dst, bytes);
+        job->factor = factor;
+        job->count = count;
+        job->n_srcs = n_srcs;
+        for (size_t i = 0; i < n_srcs; i++) {
+            job->srcs[i] = apart_reach(srcs[i], bytes);
+        }
+        enqueue(&job->job);
+    }
+    return pass_on(status);
+}
+
 struct where_job {
     struct job job;
     shoal_dtype dtype;

@@ -7,9 +7,13 @@
 #include "modules/apart/apart.h"
 
 #include <stdlib.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define SPACE_BYTES ((size_t)1 << 36)
 #define ALIGNMENT 256
@@ -143,13 +147,107 @@ void apart_release(void *data, void *stream)
     (void)pthread_mutex_unlock(&lock);
 }
 
+/* Shared memory ------------------------------------------------------------------------------------------ */
+
+/* Memory that other processes can map: a reservation and a second mapping of its own, of a file without a name. */
+struct region {
+    struct region *next;
+    char *space;
+    char *bytes_of_space;
+    size_t bytes;
+    int fd;
+};
+
+/* What a process needs to map memory of another. */
+struct card {
+    int64_t process;
+    int64_t fd;
+};
+_Static_assert(sizeof(struct card) <= DEVICE_SHARE_BYTES, "a descriptor holds a card");
+
+/* Only added to: a lock would be an order between streams. Dropped ones keep their place, without memory. */
+static _Atomic(struct region *) regions;
+
+static shoal_status fail_sharing(const char *what)
+{
+    return apart_services->set_error(SHOAL_ERR_SYSTEM, "apart: %s: %s", what, strerror(errno));
+}
+
+static shoal_status map_region(int fd, size_t bytes, void **data_out)
+{
+    struct region *region = malloc(sizeof *region);
+    char *reserved = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *reached = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (!region || reserved == MAP_FAILED || reached == MAP_FAILED) {
+        free(region);
+        return fail_sharing("mapping shared memory");
+    }
+    *region = (struct region){.space = reserved, .bytes_of_space = reached, .bytes = bytes, .fd = fd};
+    region->next = atomic_load(&regions);
+    while (!atomic_compare_exchange_weak(&regions, &region->next, region)) {
+    }
+    *data_out = reserved;
+    return SHOAL_OK;
+}
+
+shoal_status apart_share_create(size_t bytes, char descriptor[DEVICE_SHARE_BYTES], void **data_out)
+{
+    if (!apart_call("share_create")) {
+        return apart_failure();
+    }
+    int fd = memfd_create("apart", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
+        return fail_sharing("memory to be shared");
+    }
+    struct card card = {.process = getpid(), .fd = fd};
+    memset(descriptor, 0, DEVICE_SHARE_BYTES);
+    memcpy(descriptor, &card, sizeof card);
+    return map_region(fd, bytes, data_out);
+}
+
+shoal_status apart_share_map(const char descriptor[DEVICE_SHARE_BYTES], size_t bytes, void **data_out)
+{
+    char path[64];
+    struct card card;
+    if (!apart_call("share_map")) {
+        return apart_failure();
+    }
+    memcpy(&card, descriptor, sizeof card);
+    (void)snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)card.process, (long long)card.fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    return fd >= 0 ? map_region(fd, bytes, data_out) : fail_sharing(path);
+}
+
+void apart_share_drop(void *data)
+{
+    for (struct region *region = atomic_load(&regions); region; region = region->next) {
+        if (region->space == data && region->bytes > 0) {
+            (void)munmap(region->space, region->bytes);
+            (void)munmap(region->bytes_of_space, region->bytes);
+            (void)close(region->fd);
+            region->bytes = 0;
+            region->space = NULL;
+        }
+    }
+}
+
+/* Reaching ----------------------------------------------------------------------------------------------- */
+
+static void *reach_in(char *begin, char *reached, size_t length, const char *at, size_t bytes)
+{
+    bool is_inside = begin && at >= begin && at <= begin + length && bytes <= (size_t)(begin + length - at);
+    return is_inside ? reached + (at - begin) : NULL;
+}
+
 void *apart_reach(const void *data, size_t bytes)
 {
-    /* Relaxed by nature: whoever has an address of the device has got it from an allocation. */
-    const char *at = data;
-    if (!space || at < space || at > space + SPACE_BYTES || bytes > (size_t)(space + SPACE_BYTES - at)) {
-        apart_fail("work was given %p, which is no address of the device", data);
-        return NULL;
+    /* Whoever has an address of the device has got it from an allocation. */
+    void *found = reach_in(space, bytes_of_space, SPACE_BYTES, data, bytes);
+    for (struct region *region = atomic_load(&regions); region && !found; region = region->next) {
+        found = reach_in(region->space, region->bytes_of_space, region->bytes, data, bytes);
     }
-    return bytes_of_space + (at - space);
+    if (!found) {
+        apart_fail("work was given %p with %zu bytes, which is no address of the device", data, bytes);
+    }
+    return found;
 }

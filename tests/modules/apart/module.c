@@ -119,6 +119,9 @@ const struct device_row apart_row = {
     .copy_in = copy_in,
     .copy_out = copy_out,
     .failure = apart_failure,
+    .share_create = apart_share_create,
+    .share_map = apart_share_map,
+    .share_drop = apart_share_drop,
     .streams = &apart_streams,
 };
 

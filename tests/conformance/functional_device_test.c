@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Collectives of tensors on a device: many rounds through the shared staging with the bits of the CPU, and what ends them:
+ * another device on one rank, calls of the device that fail, work that hangs, a rank that dies, and what has no way.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "fixtures/functional.h"
+#include "transport/shm/device.h"
+
+static shoal_device apart(void)
+{
+    shoal_device device = SHOAL_CPU;
+    CHECK_OK(shoal_device_find("apart", &device));
+    return device;
+}
+
+/* Numbers of this rank, on the CPU. */
+static shoal_tensor *make_numbers(const struct functional *self, int64_t count, uint64_t seed)
+{
+    struct test_random random = test_random_begin(seed + (uint64_t)self->rank * 77);
+    shoal_tensor *tensor = shoal_empty_on(&count, 1, SHOAL_F32, SHOAL_CPU);
+    float *values = (shoal_mutable_data)(tensor);
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = (float)(test_random_unit(&random) - 0.5);
+    }
+    return tensor;
+}
+
+typedef shoal_tensor *collective_function(shoal_tensor *input, const struct functional *self);
+
+static shoal_tensor *reduce_all(shoal_tensor *input, const struct functional *self)
+{
+    return shoal_all_reduce(input, SHOAL_SUM, self->group);
+}
+
+static shoal_tensor *gather_all(shoal_tensor *input, const struct functional *self)
+{
+    return shoal_all_gather_tensor(input, 0, self->group);
+}
+
+static shoal_tensor *reduce_and_scatter(shoal_tensor *input, const struct functional *self)
+{
+    return shoal_reduce_scatter_tensor(input, SHOAL_AVG, 0, self->group);
+}
+
+static shoal_tensor *exchange(shoal_tensor *input, const struct functional *self)
+{
+    return shoal_all_to_all_single(input, NULL, NULL, 0, self->group);
+}
+
+static shoal_tensor *broadcast_last(shoal_tensor *input, const struct functional *self)
+{
+    return shoal_broadcast(input, self->n_ranks - 1, self->group);
+}
+
+static void check_same(const struct functional *self, collective_function *collective, int64_t count)
+{
+    CASE_BEGIN();
+    shoal_tensor *input = make_numbers(self, count, (uint64_t)count);
+    shoal_tensor *here = collective(input, self);
+    shoal_tensor *there = collective(shoal_to_device(input, apart()), self);
+    REQUIRE(here && there);
+    CHECK(shoal_tensor_device(there) == apart());
+    const void *wanted = (shoal_data)(here);
+    const void *found = (shoal_data)(shoal_to_device(there, SHOAL_CPU));
+    size_t bytes = (size_t)shoal_tensor_count(here) * sizeof(float);
+    CHECK(wanted && found && memcmp(wanted, found, bytes) == 0);
+    CASE_END();
+}
+
+FUNCTIONAL_ON_1_TO_5(many_rounds_have_the_bits_of_the_cpu)
+{
+    const int64_t half = (int64_t)(SHM_DEVICE_HALF_BYTES / sizeof(float));
+    const int64_t n = self->n_ranks;
+    const int64_t counts[] = {0, n, half - half % n, 2 * half + n - 2 * half % n,
+                              5 * half + n - 5 * half % n};
+    collective_function *const functions[] = {reduce_all, gather_all, reduce_and_scatter, exchange,
+                                              broadcast_last};
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+            check_same(self, functions[i], counts[k]);
+        }
+    }
+}
+
+/* What ends a call: with ranks as processes, because threads would share the device and its failures ---------- */
+
+static void begin_failing(struct functional *self, struct rank *harness)
+{
+    *self = (struct functional){.harness = harness, .world = rank_world_open(harness, 0)};
+    REQUIRE(self->world);
+    functional_use_group(self, shoal_world_group(self->world));
+    (void)apart();
+}
+
+static void end_failing(const struct functional *self)
+{
+    if (shoal_world_close(self->world) != SHOAL_OK) {
+        /* The world has failed, as it should. */
+    }
+}
+
+/* One all_reduce of tensors on the device; `text` gets the error's. */
+static shoal_status reduce_on(const struct functional *self, shoal_device device, char text[400])
+{
+    shoal_status status = shoal_scope_begin();
+    shoal_tensor *sum = reduce_all(shoal_to_device(make_numbers(self, 100, 3), device), self);
+    status = status == SHOAL_OK && sum ? shoal_wait(sum) : shoal_scope_error();
+    (void)snprintf(text, 400, "%s", shoal_error_text());
+    shoal_status ended = shoal_scope_end();
+    return status == SHOAL_OK ? ended : status;
+}
+
+static void check_text(const char *text, const char *words)
+{
+    if (!strstr(text, words)) {
+        test_failed(__FILE__, __LINE__, "the text is \"%s\", expected to find \"%s\" in it", text, words);
+    }
+}
+
+TEST_PROCESSES(another_device_is_a_mismatch, 3)
+{
+    char text[400];
+    struct functional ranks;
+    begin_failing(&ranks, self);
+    CHECK_STATUS(reduce_on(&ranks, self->rank == 1 ? SHOAL_CPU : apart(), text), SHOAL_ERR_MISMATCH);
+    check_text(text, "rank 1 called all_reduce f32 sum count 100");
+    check_text(text, "on apart");
+    end_failing(&ranks);
+}
+
+TEST_PROCESSES(a_call_of_the_device_fails_on_one_rank, 3)
+{
+    for (int64_t n = 1; n <= 30; n++) {
+        char text[400];
+        struct functional ranks;
+        begin_failing(&ranks, self);
+        if (self->rank == 1) {
+            atomic_store(&test_apart()->fail_at, n);
+        }
+        shoal_status status = reduce_on(&ranks, apart(), text);
+        CHECK(status == SHOAL_ERR_SYSTEM || status == SHOAL_OK || status == SHOAL_ERR_PEER);
+        if (self->rank == 1 && status != SHOAL_OK) {
+            check_text(text, "device apart has failed: call ");
+        }
+        atomic_store(&test_apart()->fail_at, 0);
+        test_apart()->forget_failure();
+        end_failing(&ranks);
+        test_barrier(self);
+    }
+}
+
+TEST_PROCESSES(a_device_that_does_not_end_its_work, 2)
+{
+    char text[400];
+    struct functional ranks;
+    begin_failing(&ranks, self);
+    CHECK_OK(reduce_on(&ranks, apart(), text));
+    CHECK_OK(shoal_group_set_timeout(ranks.group, 0.5));
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *there = shoal_to_device(make_numbers(&ranks, 100, 3), apart());
+    if (self->rank == 1) {
+        atomic_store(&test_apart()->is_held, 1);
+    }
+    shoal_tensor *sum = reduce_all(there, &ranks);
+    CHECK_STATUS(shoal_wait(sum), SHOAL_ERR_TIMEOUT);
+    atomic_store(&test_apart()->is_held, 0);
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_TIMEOUT);
+    end_failing(&ranks);
+}
+
+TEST_PROCESSES(a_rank_dies_before_a_call, 3)
+{
+    char text[400];
+    struct functional ranks;
+    begin_failing(&ranks, self);
+    CHECK_OK(reduce_on(&ranks, apart(), text));
+    test_expect_death(2, SIGKILL);
+    if (self->rank == 2) {
+        (void)kill(getpid(), SIGKILL);
+    }
+    CHECK_STATUS(reduce_on(&ranks, apart(), text), SHOAL_ERR_PEER);
+    check_text(text, "rank 2");
+    end_failing(&ranks);
+}
+
+TEST_PROCESSES(what_has_no_way_says_so, 2)
+{
+    struct functional ranks;
+    begin_failing(&ranks, self);
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *there = shoal_to_device(make_numbers(&ranks, 8, 3), apart());
+    CHECK(!shoal_isend(there, 1 - self->rank, 0, ranks.group));
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("isend: messages of tensors on device apart: only those of the cpu are sent");
+    CHECK_OK(shoal_world_close(ranks.world));
+}
