@@ -271,6 +271,10 @@ static shoal_status run_on_device(struct shm_channel *channel, struct collective
                          "%s: SHOAL_ALGO asks for oneshot, which carries no buffers on device %s", name,
                          device_name(collective->device));
     }
+    if (!device_has_data(collective->device)) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "%s: buffers on device %s, which has no data", name,
+                         device_name(collective->device));
+    }
     TRY(shm_enter_device(channel, collective));
     shoal_status status = run_in_stream(channel, collective);
     shm_leave_device(channel, status == SHOAL_OK);

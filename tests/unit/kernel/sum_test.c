@@ -198,13 +198,13 @@ TEST(floats_are_added_in_f64)
     int64_t count = 3;
     bool is_reduced = true;
     float singles[3] = {0x1p24f, 1, 1};
-    float single;
+    float single = 0;
     CHECK_OK(kernel_sum_nd(
         SHOAL_F32, (struct kernel_operand){.data = address_of(&single), .strides = &stride},
         (struct kernel_operand){.data = address_of(singles), .strides = &stride}, 1, &count, &is_reduced, 0));
     CHECK_DOUBLE((double)single, 0x1p24 + 2);
     uint16_t halves[3] = {half_f32_to_f16(2048), half_f32_to_f16(1), half_f32_to_f16(1)};
-    uint16_t half;
+    uint16_t half = 0;
     CHECK_OK(kernel_sum_nd(SHOAL_F16, (struct kernel_operand){.data = address_of(&half), .strides = &stride},
                            (struct kernel_operand){.data = address_of(halves), .strides = &stride}, 1, &count,
                            &is_reduced, 3));
