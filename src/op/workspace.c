@@ -40,7 +40,7 @@ shoal_status op_device_scratch(shoal_op_call_context *call, shoal_device device,
     }
     struct memory *memory = NULL;
     TRY(memory_create(device, bytes, &memory));
-    struct op_scratch *scratch = mem_alloc(sizeof *scratch);
+    struct op_scratch *scratch = mem_alloc_aligned(sizeof *scratch, SHOAL_OP_WORKSPACE_ALIGNMENT);
     if (!scratch) {
         memory_unref(memory);
         return SHOAL_ERR_NO_MEMORY;
