@@ -72,22 +72,7 @@ static void check_same(const struct functional *self, collective_function *colle
     CASE_END();
 }
 
-FUNCTIONAL_ON_1_TO_5(many_rounds_have_the_bits_of_the_cpu)
-{
-    const int64_t half = (int64_t)(SHM_DEVICE_HALF_BYTES / sizeof(float));
-    const int64_t n = self->n_ranks;
-    const int64_t counts[] = {0, n, half - half % n, 2 * half + n - 2 * half % n,
-                              5 * half + n - 5 * half % n};
-    collective_function *const functions[] = {reduce_all, gather_all, reduce_and_scatter, exchange,
-                                              broadcast_last};
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
-        for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
-            check_same(self, functions[i], counts[k]);
-        }
-    }
-}
-
-/* What ends a call: with ranks as processes, because threads would share the device and its failures ---------- */
+/* What ends a call: with ranks as processes, because threads would share the device and its failures --------- */
 
 static void begin_failing(struct functional *self, struct rank *harness)
 {
@@ -198,4 +183,21 @@ TEST_PROCESSES(what_has_no_way_says_so, 2)
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("isend: messages of tensors on device apart: only those of the cpu are sent");
     CHECK_OK(shoal_world_close(ranks.world));
+}
+
+/* Bits: last, because the threads of a device that is there make the thread sanitizer end forked children ----- */
+
+FUNCTIONAL_ON_1_TO_5(many_rounds_have_the_bits_of_the_cpu)
+{
+    const int64_t half = (int64_t)(SHM_DEVICE_HALF_BYTES / sizeof(float));
+    const int64_t n = self->n_ranks;
+    const int64_t counts[] = {0, n, half - half % n, 2 * half + n - 2 * half % n,
+                              5 * half + n - 5 * half % n};
+    collective_function *const functions[] = {reduce_all, gather_all, reduce_and_scatter, exchange,
+                                              broadcast_last};
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+            check_same(self, functions[i], counts[k]);
+        }
+    }
 }
