@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "fixtures/functional.h"
+#include "harness/harness.h"
 #include "transport/shm/device.h"
 
 static shoal_device apart(void)
@@ -120,6 +121,10 @@ TEST_PROCESSES(another_device_is_a_mismatch, 3)
 
 TEST_PROCESSES(a_call_of_the_device_fails_on_one_rank, 3)
 {
+    if (HARNESS_HAS_TSAN) {
+        test_skip("nothing orders the work of a device that has failed");
+        return;
+    }
     for (int64_t n = 1; n <= 30; n++) {
         char text[400];
         struct functional ranks;

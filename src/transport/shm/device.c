@@ -47,8 +47,16 @@ shoal_status shm_enter_device(struct shm_channel *channel, const struct collecti
 
 void shm_leave_device(struct shm_channel *channel, bool is_done)
 {
+    shoal_device device = channel->device->device;
+    void *event = NULL;
     channel->device->is_idle = is_done;
+    /* Work of a call that has failed may still use the caller's memory, which is freed behind the compute stream. */
+    bool must_follow = !is_done && stream_mark(device, &event) == SHOAL_OK;
     stream_leave();
+    if (must_follow) {
+        (void)stream_follow(device, event);
+        stream_drop(device, event);
+    }
 }
 
 static shoal_status look_around(void *context)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The transport's table: connecting, and passing a collective to its algorithm. No other file of this folder depends on
    this one. */
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/mem.h"
@@ -277,8 +279,10 @@ static shoal_status run_on_device(struct shm_channel *channel, struct collective
     }
     TRY(shm_enter_device(channel, collective));
     shoal_status status = run_in_stream(channel, collective);
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     shm_leave_device(channel, status == SHOAL_OK);
-    return status;
+    return status == SHOAL_OK ? SHOAL_OK : error_set(status, "%s", text);
 }
 
 static shoal_status shm_run(struct channel *base, struct collective *collective)

@@ -154,7 +154,7 @@ struct region {
     struct region *next;
     char *space;
     char *bytes_of_space;
-    size_t bytes;
+    _Atomic size_t bytes; /* 0 once it was dropped */
     int fd;
 };
 
@@ -182,7 +182,8 @@ static shoal_status map_region(int fd, size_t bytes, void **data_out)
         free(region);
         return fail_sharing("mapping shared memory");
     }
-    *region = (struct region){.space = reserved, .bytes_of_space = reached, .bytes = bytes, .fd = fd};
+    *region = (struct region){.space = reserved, .bytes_of_space = reached, .fd = fd};
+    atomic_init(&region->bytes, bytes);
     region->next = atomic_load(&regions);
     while (!atomic_compare_exchange_weak(&regions, &region->next, region)) {
     }
@@ -221,12 +222,11 @@ shoal_status apart_share_map(const char descriptor[DEVICE_SHARE_BYTES], size_t b
 void apart_share_drop(void *data)
 {
     for (struct region *region = atomic_load(&regions); region; region = region->next) {
-        if (region->space == data && region->bytes > 0) {
-            (void)munmap(region->space, region->bytes);
-            (void)munmap(region->bytes_of_space, region->bytes);
+        size_t bytes = region->space == data ? atomic_exchange(&region->bytes, 0) : 0;
+        if (bytes > 0) {
+            (void)munmap(region->space, bytes);
+            (void)munmap(region->bytes_of_space, bytes);
             (void)close(region->fd);
-            region->bytes = 0;
-            region->space = NULL;
         }
     }
 }
@@ -244,7 +244,8 @@ void *apart_reach(const void *data, size_t bytes)
     /* Whoever has an address of the device has got it from an allocation. */
     void *found = reach_in(space, bytes_of_space, SPACE_BYTES, data, bytes);
     for (struct region *region = atomic_load(&regions); region && !found; region = region->next) {
-        found = reach_in(region->space, region->bytes_of_space, region->bytes, data, bytes);
+        size_t length = atomic_load(&region->bytes);
+        found = length > 0 ? reach_in(region->space, region->bytes_of_space, length, data, bytes) : NULL;
     }
     if (!found) {
         apart_fail("work was given %p with %zu bytes, which is no address of the device", data, bytes);
