@@ -169,8 +169,8 @@ static shoal_status add_staging(struct launch *launch, size_t bytes, void **data
     struct address base;
     TRY(storage_create(launch->device, bytes, &storage));
     shoal_status status = storage_base(storage, &base);
-    *data_out = address_pointer(base);
     if (status == SHOAL_OK) {
+        *data_out = address_pointer(base);
         status = add_fence(launch, storage, storage_span(storage), /*is_write=*/false);
     }
     if (status != SHOAL_OK) {

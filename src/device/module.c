@@ -83,6 +83,10 @@ static shoal_status check_row(const struct device_row *row, const char *name)
     CHECK_MEMBER(copy_in);
     CHECK_MEMBER(copy_out);
     CHECK_MEMBER(failure);
+    for (const struct device_row *sharing = row->share_create ? row : NULL; sharing; sharing = NULL) {
+        CHECK_MEMBER(share_map);
+        CHECK_MEMBER(share_drop);
+    }
     for (const struct device_streams *streams = row->streams; streams; streams = NULL) {
         CHECK_MEMBER(streams->create);
         CHECK_MEMBER(streams->destroy);

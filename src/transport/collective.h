@@ -95,8 +95,8 @@ struct collective {
     /* What the call is for, compared too; NULL for a raw call. */
     const struct purpose *purpose;
 
-    /* Where the buffers lie. Those of a device may be used by work behind the event (device/stream.h). The event is the
-       caller's, or a work's. It is NULL for the CPU: whoever calls has waited. */
+    /* Where the buffers lie. Those of a device may be used by work behind the event (device/stream.h). The lane sets
+       it. It is NULL for the CPU: whoever calls has waited. */
     shoal_device device;
     void *event;
 

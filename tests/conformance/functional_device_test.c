@@ -144,6 +144,26 @@ TEST_PROCESSES(a_call_of_the_device_fails_on_one_rank, 3)
     }
 }
 
+/* The rank that fails does not leave: the others hear of it all the same. */
+TEST_PROCESSES(a_call_that_is_not_issued_fails_on_every_rank, 3)
+{
+    struct functional ranks;
+    begin_failing(&ranks, self);
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *there = shoal_to_device(make_numbers(&ranks, 100, 3), apart());
+    test_finish(apart());
+    if (self->rank == 1) {
+        atomic_store(&test_apart()->fail_at, 1);
+    }
+    shoal_tensor *sum = shoal_all_reduce_(there, SHOAL_SUM, ranks.group);
+    CHECK_STATUS(sum ? shoal_wait(sum) : shoal_scope_error(), SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("device apart has failed: call record failed, as asked for");
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_SYSTEM);
+    test_barrier(self);
+    test_apart()->forget_failure();
+    end_failing(&ranks);
+}
+
 TEST_PROCESSES(a_device_that_does_not_end_its_work, 2)
 {
     char text[400];

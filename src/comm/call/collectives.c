@@ -15,7 +15,6 @@
 #include "comm/call/collectives.h"
 #include "comm/group/group.h"
 #include "comm/lane/lane.h"
-#include "device/stream.h"
 #include "kernel/kernel.h"
 #include "shoal/group.h"
 #include "tensor/dtype.h"
@@ -86,30 +85,21 @@ static struct ending starting(shoal_work **work_out)
     return (struct ending){.is_start = true, .work_out = work_out};
 }
 
-/* Hands a call that was checked to the lane. A work takes the call's event with it. */
-static shoal_status hand_over(shoal_group *group, struct collective *call, struct ending ending)
-{
-    TRY(stream_mark(call->device, &call->event));
-    shoal_status status = ending.is_start ? lane_start(group->lane, call, ending.hooks, ending.work_out)
-                                          : lane_run(group->lane, call);
-    if (!ending.is_start || status != SHOAL_OK) {
-        stream_drop(call->device, call->event);
-    }
-    return status;
-}
-
 /* Submits a call whose `pieces` are set. */
 static shoal_status submit_pieces(shoal_group *group, struct collective *call, struct ending ending)
 {
     TRY(check_call(group, call, ending.has_factor));
     TRY(buffers_check(&group->peers, call, ending.is_list));
-    if (ending.is_start && !ending.work_out) {
+    if (!ending.is_start) {
+        return lane_run(group->lane, call);
+    }
+    if (!ending.work_out) {
         return error_set(
             SHOAL_ERR_INVALID,
             "%s: work_out is NULL; only shoal_group_collective_start with on_done or release needs none",
             collective_rows[call->kind].name);
     }
-    return hand_over(group, call, ending);
+    return lane_start(group->lane, call, ending.hooks, ending.work_out);
 }
 
 /* Submits a call of one piece, call->single. */

@@ -265,15 +265,8 @@ static shoal_status run_alone(struct lane *lane, struct channel *channel, struct
     return status;
 }
 
-shoal_status lane_run(struct lane *lane, struct collective *collective)
+static inline shoal_status run_blocking(struct lane *lane, struct collective *collective)
 {
-    FAIL_POINT("lane run");
-    if (fork_is_child(lane->part.n_forks)) {
-        return fork_fail();
-    }
-    if (callback_is_running()) {
-        return callback_refuse(collective_rows[collective->kind].name);
-    }
     struct channel *channel = find_channel(lane);
     /* Relaxed: only a guess, which the exchange verifies. */
     uint64_t gate = atomic_load_explicit(&lane->gate, memory_order_relaxed);
@@ -296,6 +289,30 @@ shoal_status lane_run(struct lane *lane, struct collective *collective)
         settle_after_alone(lane);
     }
     return status == SHOAL_OK ? SHOAL_OK : fail_run(lane, status);
+}
+
+/* The call comes behind the work of the device so far. If that cannot be said, the other ranks must not wait for it. */
+static __attribute__((noinline)) shoal_status run_on_device(struct lane *lane, struct collective *collective)
+{
+    shoal_status status = stream_mark(collective->device, &collective->event);
+    if (status != SHOAL_OK) {
+        return part_fail_unissued(&lane->part, status);
+    }
+    status = run_blocking(lane, collective);
+    stream_drop(collective->device, collective->event);
+    return status;
+}
+
+shoal_status lane_run(struct lane *lane, struct collective *collective)
+{
+    FAIL_POINT("lane run");
+    if (fork_is_child(lane->part.n_forks)) {
+        return fork_fail();
+    }
+    if (callback_is_running()) {
+        return callback_refuse(collective_rows[collective->kind].name);
+    }
+    return collective->device == SHOAL_CPU ? run_blocking(lane, collective) : run_on_device(lane, collective);
 }
 
 /* Works ------------------------------------------------------------------------------------------------ */
@@ -449,6 +466,13 @@ shoal_status lane_start(struct lane *lane, const struct collective *collective,
     if (!work) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    /* The work has the event, and drops it. */
+    shoal_status status = stream_mark(collective->device, &work->collective.event);
+    if (status != SHOAL_OK) {
+        work_forget(&work->base);
+        completion_unref(&work->base.completion);
+        return part_fail_unissued(&lane->part, status);
+    }
     struct wakes wakes = {0};
     (void)completion_ref(&work->base.completion); /* the line's */
     if (hooks) {
@@ -456,7 +480,7 @@ shoal_status lane_start(struct lane *lane, const struct collective *collective,
         work_listen(&work->base, &work->listener, hooks);
     }
     (void)pthread_mutex_lock(&lane->mutex);
-    shoal_status status = issue(lane, &work->entry, &wakes);
+    status = issue(lane, &work->entry, &wakes);
     line_unlock(lane, &wakes);
     if (status != SHOAL_OK) {
         work_forget(&work->base);

@@ -223,12 +223,12 @@ TEST_RANKS(values_are_named, 3)
     CHECK_STRING(shoal_error_text(), "options.section is NULL on rank 0, but \"model\" on rank 2");
     CHECK_STATUS(agree_on_string(group, "options.section", self->rank == 1 ? NULL : ""), SHOAL_ERR_MISMATCH);
     CHECK_STRING(shoal_error_text(), "options.section is \"\" on rank 0, but NULL on rank 1");
-    memset(path, 'x', sizeof path); /* its end is told */
+    memset(path, 'z', sizeof path); /* its end is told */
     (void)snprintf(path + 390, 10, "/run%d", self->rank);
     CHECK_STATUS(agree_on_string(group, "directory", path), SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("directory is \"...xxx");
-    CHECK_ERROR_TEXT("x/run0\" on rank 0, but \"...xx");
-    CHECK_ERROR_TEXT("x/run1\" on rank 1");
+    CHECK_ERROR_TEXT("directory is \"...zz");
+    CHECK_ERROR_TEXT("z/run0\" on rank 0, but \"...zz");
+    CHECK_ERROR_TEXT("z/run1\" on rank 1");
     CHECK_OK(shoal_world_close(world));
 }
 
@@ -312,13 +312,13 @@ TEST_RANKS(known_texts, 3)
             CHECK_STRING(shoal_error_text(), rows[i].words);
         }
     }
-    memset(text, 'x', sizeof text - 1);
+    memset(text, 'z', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     CHECK_OK(agree_on_known(&agreement, "colours", text));
-    text[sizeof text - 2] = self->rank == 2 ? 'y' : 'x';
+    text[sizeof text - 2] = self->rank == 2 ? 'y' : 'z';
     CHECK_STATUS(agree_on_known(&agreement, "colours", text), SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("xxx\", rank 2 has \"xxx");
-    CHECK_ERROR_TEXT("xxy\"");
+    CHECK_ERROR_TEXT("zz\", rank 2 has \"zz");
+    CHECK_ERROR_TEXT("zzy\"");
     CHECK_OK(shoal_world_close(world));
 }
 
