@@ -453,10 +453,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_
  * gather).
  *
  * If a rank fails before its plan runs, it tells the ranks that it would have met: they get SHOAL_ERR_PEER with its
- * reason, and the groups on which they were waiting for it have failed. If all ranks fail, each has its own error, and
- * groups go on; so they do after a failure while plans are compared. Ranks recognize a step by how many were compiled
- * in the world before it, and a run by how many it had before. A rank with other numbers, or that compiled without a
- * world, is waited for until the deadline; so is one that fails in the middle of its plan.
+ * reason (SHOAL_ERR_MISMATCH if the reason is that ranks differ), and the groups on which they were waiting for it have
+ * failed. If all ranks fail, each has its own error, and groups go on; so they do after a failure while plans are
+ * compared. Ranks recognize a step by how many were compiled in the world before it, and a run by how many it had
+ * before. A rank with other numbers, or that compiled without a world, is waited for until the deadline; so is one that
+ * fails in the middle of its plan.
  */
 SHOAL_API SHOAL_SOMETIMES_COLLECTIVE SHOAL_MUST_CHECK shoal_status
 shoal_compiled_run(shoal_compiled *compiled, shoal_tensor *const *inputs, size_t n_inputs,

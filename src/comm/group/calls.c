@@ -29,6 +29,7 @@ struct call_note {
     uint64_t round;
     int rank;
     uint32_t n_over; /* how many meetings of the call were over for that rank */
+    shoal_status status;
     char text[ERROR_TEXT_BYTES];
 };
 
@@ -68,17 +69,23 @@ static bool is_about(const struct groups *groups, const struct call_note *note, 
     return is_member;
 }
 
+static void take_reason(struct world_call *call, const struct call_note *note)
+{
+    call->was_given_up = true;
+    call->status = note->status;
+    (void)snprintf(call->text, sizeof call->text, "%s", note->text);
+}
+
 /* Fails the call and its groups that have the rank as a member. Poisoning does not block. */
 static void fail(struct groups *groups, struct world_call *call, const struct call_note *note)
 {
-    call->was_given_up = true;
-    (void)snprintf(call->text, sizeof call->text, "%s", note->text);
+    take_reason(call, note);
     for (size_t i = 0; i < call->n_groups; i++) {
         struct shoal_group *group = call->groups[i];
         if (has_member(groups, group, note->rank)) {
             group->has_heard = true;
-            lane_poison(group->lane, SHOAL_ERR_PEER, note->text);
-            p2p_poison(group_p2p(group), SHOAL_ERR_PEER, note->text);
+            lane_poison(group->lane, note->status, note->text);
+            p2p_poison(group_p2p(group), note->status, note->text);
         }
     }
 }
@@ -126,12 +133,11 @@ shoal_status world_call_meet(struct shoal_group *const *met, size_t n_met)
         note = note->next;
     }
     if (note) {
-        call->was_given_up = true;
-        (void)snprintf(call->text, sizeof call->text, "%s", note->text);
+        take_reason(call, note);
         call->n_groups = 0;
     }
     (void)pthread_mutex_unlock(&groups->mutex);
-    return note ? error_set(SHOAL_ERR_PEER, "%s", call->text) : SHOAL_OK;
+    return note ? error_set(call->status, "%s", call->text) : SHOAL_OK;
 }
 
 void world_call_part(bool was_good)
@@ -146,7 +152,7 @@ void world_call_part(bool was_good)
     }
 }
 
-void world_call_give_up(const struct world_call *call, const char *text)
+void world_call_give_up(const struct world_call *call, shoal_status status, const char *text)
 {
     const struct shoal_world *world = call->world;
     char key[KEY_BYTES];
@@ -159,9 +165,11 @@ void world_call_give_up(const struct world_call *call, const char *text)
     (void)snprintf(before, sizeof before, "%s", shoal_error_text());
     (void)snprintf(key, sizeof key, KEY_MARK "%" PRIu32 " %" PRIu64 " %d %" PRIu32, call->number, call->round,
                    world->rank, call->n_over);
+    /* Ranks that differ all say so. Whatever else happened to this one, for the others it is a peer that is missing. */
+    shoal_status told = status == SHOAL_ERR_MISMATCH ? status : SHOAL_ERR_PEER;
     for (int rank = 0; rank < world->n_ranks; rank++) {
         if (rank != world->rank) {
-            (void)client_tell_failure(world->client, rank, key, SHOAL_ERR_PEER, copy);
+            (void)client_tell_failure(world->client, rank, key, told, copy);
         }
     }
     (void)error_set(SHOAL_OK, "%s", before);
@@ -205,9 +213,9 @@ static struct call_note *keep_note(struct groups *groups, const struct call_note
     return note;
 }
 
-bool calls_hear(struct groups *groups, const char *key, const char *text)
+bool calls_hear(struct groups *groups, const char *key, shoal_status status, const char *text)
 {
-    struct call_note told = {.next = NULL};
+    struct call_note told = {.status = status};
     if (sscanf(key, KEY_MARK "%" SCNu32 " %" SCNu64 " %d %" SCNu32, &told.number, &told.round, &told.rank,
                &told.n_over) != 4) {
         return false;

@@ -28,10 +28,11 @@ struct world_call {
     uint64_t round;             /* how often it was made, this time included */
     shoal_group *const *groups; /* on which this rank meets others now; entries may be NULL */
     size_t n_groups;
-    uint32_t n_meetings;         /* how many meetings were begun */
-    uint32_t n_over;             /* how many of them are over */
-    bool was_given_up;           /* another rank has given up the call */
-    char text[ERROR_TEXT_BYTES]; /* its reason */
+    uint32_t n_meetings; /* how many meetings were begun */
+    uint32_t n_over;     /* how many of them are over */
+    bool was_given_up;   /* another rank has given up the call */
+    shoal_status status; /* its reason: SHOAL_ERR_MISMATCH, or SHOAL_ERR_PEER for any other */
+    char text[ERROR_TEXT_BYTES];
     struct world_call *next;
     struct world_call *outer; /* the call that this thread made before, in which this one is nested */
 };
@@ -47,15 +48,16 @@ void world_call_end(struct world_call *call);
 /*
  * Call before the thread's current call, if it makes one, meets other ranks on these groups. They replace the groups of
  * the meeting before, which is over; the list stays the caller's. Until world_call_part, if a member gives up the call
- * without having completed this meeting, every operation on the groups that have this member fails with SHOAL_ERR_PEER
- * and the member's reason, on all members. A failure of this function means that a member has given up already: no
- * group has failed, and the caller must not meet anybody.
+ * without having completed this meeting, every operation on the groups that have this member fails with the member's
+ * reason, on all members: SHOAL_ERR_MISMATCH if that was it, otherwise SHOAL_ERR_PEER. A failure of this function means
+ * that a member has given up already: no group has failed, and the caller must not meet anybody.
  */
 shoal_status world_call_meet(shoal_group *const *groups, size_t n_groups);
 /* Ends the meeting. was_good: it succeeded, so a member that gives up the call later has completed it. */
 void world_call_part(bool was_good);
 
-/* Tells all other ranks that this rank gives up the call, and waits for none of them. Keeps the thread's error text. */
-void world_call_give_up(const struct world_call *call, const char *text);
+/* Tells all other ranks that this rank gives up the call because of `status`, and waits for none of them. Keeps the
+   thread's error text. */
+void world_call_give_up(const struct world_call *call, shoal_status status, const char *text);
 
 #endif

@@ -218,7 +218,7 @@ void groups_keep_failure(struct groups *groups, const struct shoal_group *group,
 void groups_hear(void *context, const char *key, shoal_status status, const char *text)
 {
     struct groups *groups = context;
-    if (calls_hear(groups, key, text) || abandoned_hear(groups, key)) {
+    if (calls_hear(groups, key, status, text) || abandoned_hear(groups, key)) {
         return;
     }
     (void)pthread_mutex_lock(&groups->mutex);

@@ -84,7 +84,7 @@ static inline bool groups_has(const struct groups *groups, const struct shoal_gr
 }
 
 /* In calls.c; called on the server's thread. False if the message is not about a call. */
-bool calls_hear(struct groups *groups, const char *key, const char *text);
+bool calls_hear(struct groups *groups, const char *key, shoal_status status, const char *text);
 void calls_forget(struct groups *groups);
 
 /* In group/abandoned.c ---------------------------------------------------------------------------------- */

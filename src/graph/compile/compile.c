@@ -460,7 +460,11 @@ static void give_up(const struct attempt *attempt, shoal_status status)
     }
     (void)snprintf(text, sizeof text, "rank %d gave the compiled step up: %s: %s",
                    shoal_world_rank(attempt->call.world), shoal_status_name(status), shoal_error_text());
-    world_call_give_up(&attempt->call, has_heard ? attempt->call.text : text);
+    if (has_heard) {
+        world_call_give_up(&attempt->call, attempt->call.status, attempt->call.text);
+    } else {
+        world_call_give_up(&attempt->call, status, text);
+    }
 }
 
 static shoal_status run_in_world(struct shoal_compiled *compiled, shoal_tensor *const *inputs,

@@ -20,6 +20,7 @@ enum fault {
     FAULT_OUTPUTS, /* no room for outputs */
     FAULT_INPUTS,  /* an input that is a result of operations */
     FAULT_SETTING, /* a setting of the module that cannot be captured */
+    FAULT_DIFFERS, /* the step, because ranks differ: the others have that status, too */
     FAULT_COUNT
 };
 
@@ -29,6 +30,7 @@ static const char *const texts[FAULT_COUNT] = {
     [FAULT_OUTPUTS] = "n_outputs is 0, but the step has",
     [FAULT_INPUTS] = "is a result of recorded operations",
     [FAULT_SETTING] = "cannot be captured",
+    [FAULT_DIFFERS] = "the labels are of another batch",
 };
 
 struct job {
@@ -49,6 +51,9 @@ static shoal_status step(void *context, shoal_tensor *const *inputs, size_t n_in
     (void)n_outputs;
     if (job->fault == FAULT_BEFORE) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "the batch is upside down");
+    }
+    if (job->fault == FAULT_DIFFERS) {
+        return error_set(SHOAL_ERR_MISMATCH, "the labels are of another batch");
     }
     outputs[0] = net_loss(&job->net, inputs[0]);
     shoal_status status = shoal_backward(outputs[0], NULL);
@@ -136,7 +141,7 @@ static void check_outcome(const struct job *job, enum fault fault, shoal_status 
     if (job->self->rank == CULPRIT) {
         CHECK(status != SHOAL_OK && status != SHOAL_ERR_PEER);
     } else {
-        CHECK_STATUS(status, SHOAL_ERR_PEER);
+        CHECK_STATUS(status, fault == FAULT_DIFFERS ? SHOAL_ERR_MISMATCH : SHOAL_ERR_PEER);
         CHECK_ERROR_TEXT(who);
     }
     CHECK_ERROR_TEXT(texts[fault]);

@@ -96,6 +96,9 @@ static void check_different(struct rank *self, const struct spec *spec, setter s
             if (self->rank == 1) {
                 (void)CHECK_OK(set(shoal_fully_shard_unit(trial.other.layers[1], false)));
             }
+            if (self->rank == self->n_ranks - 1) {
+                test_pause(0.1); /* it comes when the others have failed, and says what they say */
+            }
             run_and_expect(&trial, SHOAL_ERR_MISMATCH, runs_before ? "" : text);
         }
         test_barrier(self); /* a rank that has left is an error, too */

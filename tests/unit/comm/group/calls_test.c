@@ -47,7 +47,7 @@ TEST_RANKS(calls_are_told_apart, 3)
     world_call_part(true);
     test_barrier(self);
     if (self->rank == 2) {
-        world_call_give_up(&again, "no coal");
+        world_call_give_up(&again, SHOAL_ERR_SYSTEM, "no coal");
         CHECK_ERROR_TEXT("");
     } else {
         CHECK_OK(shoal_group_create(world, (const int[]){0, 1}, 2, "pair", &pair));
@@ -77,7 +77,7 @@ TEST_RANKS(whoever_waits_hears_it, 3)
     CHECK_OK(shoal_group_set_timeout(group, 100000));
     CHECK_OK(shoal_group_barrier(group));
     if (self->rank == 0) {
-        world_call_give_up(&call, "rank 0: no coal");
+        world_call_give_up(&call, SHOAL_ERR_SYSTEM, "rank 0: no coal");
     } else {
         world_call_begin(&call);
         shoal_status status = world_call_meet(&group, 1);
@@ -104,8 +104,8 @@ TEST_RANKS(a_meeting_that_is_over_stays_good, 2)
     CHECK_OK(world_call_meet(&group, 1));
     if (self->rank == 1) {
         world_call_part(true);
-        world_call_give_up(&call, "no coal");
-        world_call_give_up(&later, "no coal");
+        world_call_give_up(&call, SHOAL_ERR_MISMATCH, "no coal");
+        world_call_give_up(&later, SHOAL_ERR_SYSTEM, "no coal");
     } else {
         world_call_begin(&later);
         wait_for_call(&later, lobby);
@@ -115,7 +115,7 @@ TEST_RANKS(a_meeting_that_is_over_stays_good, 2)
     test_barrier(self);
     CHECK_OK(shoal_group_barrier(group)); /* it has not failed */
     if (self->rank == 0) {
-        CHECK_STATUS(world_call_meet(&group, 1), SHOAL_ERR_PEER); /* the next one */
+        CHECK_STATUS(world_call_meet(&group, 1), SHOAL_ERR_MISMATCH); /* the next one */
     }
     world_call_end(&call);
     CHECK_OK(shoal_world_close(world));
@@ -132,7 +132,7 @@ TEST_RANKS(the_last_are_kept, 2)
     if (self->rank == 0) {
         for (uint32_t i = 1; i <= N_CALLS; i++) {
             struct world_call call = begin(world, i, 1);
-            world_call_give_up(&call, "no coal");
+            world_call_give_up(&call, SHOAL_ERR_SYSTEM, "no coal");
         }
     } else {
         struct world_call last = begin(world, N_CALLS, 1);
