@@ -43,11 +43,12 @@ timeout "$limit_s" "$SHOAL_TEST_TOOL" run -n 2 --no-label "$SHOAL_TEST_TOOL" tra
 [[ $status -eq 2 && $(head -n 1 "$scratch/err") == "${mpi}these were started by another launcher" ]] || complain "does not refuse MPI under shoal run"
 [[ $(grep -c mpirun "$scratch/err") -eq 1 ]] || complain "every rank refuses MPI"
 
-# Lists of processes tell ranks apart.
-timeout "$limit_s" "$SHOAL_TEST_TOOL" train "${tiny[@]}" --ranks 2 --steps 1000000 >"$scratch/out" 2>"$scratch/err" &
+# Lists of processes tell ranks apart. Other tests train on the same text at the same time.
+cp "$text" "$scratch/listed"
+timeout "$limit_s" "$SHOAL_TEST_TOOL" train "${tiny[@]/#$text/$scratch/listed}" --ranks 2 --steps 1000000 >"$scratch/out" 2>"$scratch/err" &
 launcher=$!
 for rank in 0 1; do
-    until grep -qsaE "^shoal train: rank ${rank}.train.*$text" /proc/[0-9]*/cmdline; do
+    until grep -qsaE "^shoal train: rank ${rank}.train.*$scratch/listed" /proc/[0-9]*/cmdline; do
         kill -0 "$launcher" 2>/dev/null || { complain "no process is called shoal train: rank $rank"; break; }
         sleep 0.05
     done
