@@ -76,7 +76,8 @@ struct shm_rank {
     _Alignas(SHM_LINE) struct shm_offer offer;
     uint32_t can_read; /* this rank can read the memory of all peers */
     uint32_t has_read; /* it has read what it needs in this collective; 0 if the system has refused */
-    /* The rank's staging in memory of a device: whether it is there (a flag), and what the others need to map it. */
+    /* The rank's staging in memory of a device: whether it is there, and the others' is mapped (device.c), and what the
+       others need to map it. */
     _Alignas(SHM_LINE) _Atomic uint32_t shared;
     char descriptor[DEVICE_SHARE_BYTES];
     struct shm_slot slots[SHM_SLOTS];

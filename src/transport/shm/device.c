@@ -82,6 +82,12 @@ shoal_status shm_finish_work(struct shm_channel *channel, const struct collectiv
 
 static const size_t staging_bytes = 4 * SHM_DEVICE_HALF_BYTES;
 
+/* Values of the flag `shared`. */
+enum {
+    IS_THERE = 1,  /* the own memory: it can be mapped */
+    HAS_MAPPED = 2 /* this rank has mapped that of all others */
+};
+
 /* Gives the own memory away: the release of the flag comes behind the descriptor. */
 static shoal_status share_own(struct shm_channel *channel)
 {
@@ -89,14 +95,14 @@ static shoal_status share_own(struct shm_channel *channel)
     void *data = NULL;
     TRY(device_row(channel->device->device)->share_create(staging_bytes, own->descriptor, &data));
     channel->device->staging[channel->rank] = data;
-    flag_set(&own->shared, 1);
+    flag_set(&own->shared, IS_THERE);
     return SHOAL_OK;
 }
 
 static shoal_status map_peer(struct shm_channel *channel, const struct collective *collective, int peer)
 {
     void *data = NULL;
-    TRY(shm_wait(channel, peer, shm_counters_of(channel, shared), 1, collective->deadline_ns));
+    TRY(shm_wait(channel, peer, shm_counters_of(channel, shared), IS_THERE, collective->deadline_ns));
     shoal_status status = device_row(channel->device->device)
                               ->share_map(shm_peer(channel, peer)->descriptor, staging_bytes, &data);
     if (status != SHOAL_OK) {
@@ -126,6 +132,13 @@ shoal_status shm_open_device_staging(struct shm_channel *channel, const struct c
     for (int i = 0; i < channel->n_ranks; i++) {
         if (i != channel->rank) {
             TRY(map_peer(channel, collective, i));
+        }
+    }
+    flag_set(&shm_peer(channel, channel->rank)->shared, HAS_MAPPED);
+    /* A rank that has memory of its own may leave with it after the call: until then all others must have mapped it. */
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank) {
+            TRY(shm_wait(channel, i, shm_counters_of(channel, shared), HAS_MAPPED, collective->deadline_ns));
         }
     }
     return SHOAL_OK;

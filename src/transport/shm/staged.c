@@ -190,6 +190,20 @@ static shoal_status fill_round(const struct journey *journey, size_t round, fill
     return SHOAL_OK;
 }
 
+/* The memory of a device belongs to the rank that made it, which may leave when a call is over. So a call there is over
+   when the peers have read what this rank has for them. */
+static shoal_status wait_all_taken(const struct journey *journey)
+{
+    struct shm_channel *channel = journey->channel;
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank) {
+            TRY(wait_round(journey, i, shm_counters_of(channel, taken),
+                           global_round(journey, journey->n_rounds)));
+        }
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status travel(struct journey *journey, fill_function *fill, take_function *take)
 {
     struct shm_rank *own = shm_peer(journey->channel, journey->channel->rank);
@@ -207,7 +221,7 @@ static shoal_status travel(struct journey *journey, fill_function *fill, take_fu
         flag_set(&own->taken, global_round(journey, round) + 1);
     }
     journey->channel->rounds += (uint32_t)journey->n_rounds;
-    return SHOAL_OK;
+    return is_on_device(journey) ? wait_all_taken(journey) : SHOAL_OK;
 }
 
 /* One block that all takers read ------------------------------------------------------------------------- */
