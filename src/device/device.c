@@ -86,23 +86,52 @@ bool device_find_known(const char *name, shoal_device *device_out)
 
 /* Memory ----------------------------------------------------------------------------------------------- */
 
-shoal_status device_allocate_apart(shoal_device device, size_t header_bytes, size_t bytes, void **header_out,
-                                   void **data_out)
+static shoal_status allocate(shoal_device device, size_t bytes, void **data_out)
 {
     const struct device_row *row = device_row(device);
     TRY(row->failure());
+    *data_out = row->allocate(bytes, stream_compute(device));
+    if (!*data_out) {
+        shoal_status status = row->failure();
+        return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status device_memory_allocate(shoal_device device, size_t bytes, struct address *memory_out)
+{
+    void *data = NULL;
+    if (device == SHOAL_CPU) {
+        data = mem_alloc_aligned(bytes > 0 ? bytes : 1, MEM_DATA_ALIGNMENT);
+    } else {
+        TRY(allocate(device, bytes, &data));
+    }
+    *memory_out = address_of(data);
+    return data ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+void device_memory_free(shoal_device device, struct address memory)
+{
+    if (device == SHOAL_CPU) {
+        mem_free(address_pointer(memory));
+    } else if (!address_is_none(memory)) {
+        device_row(device)->release(address_pointer(memory), stream_compute(device));
+    }
+}
+
+shoal_status device_allocate_apart(shoal_device device, size_t header_bytes, size_t bytes, void **header_out,
+                                   void **data_out)
+{
     void *header = mem_alloc(header_bytes);
     if (!header) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    void *data = row->allocate(bytes, stream_compute(device));
-    if (!data) {
-        shoal_status status = row->failure();
+    shoal_status status = allocate(device, bytes, data_out);
+    if (status != SHOAL_OK) {
         mem_free(header);
-        return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
+        return status;
     }
     *header_out = header;
-    *data_out = data;
     return SHOAL_OK;
 }
 

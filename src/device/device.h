@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/address.h"
 #include "device/host.h"
 #include "device/row.h"
 #include "shoal/status.h"
@@ -93,6 +94,14 @@ static inline void device_release(shoal_device device, void *header, void *data)
         device_release_apart(device, header, data);
     }
 }
+
+/*
+ * Memory that its owner frees: of `bytes`, which may be 0, aligned to MEM_DATA_ALIGNMENT. As for all memory of a device,
+ * it is freed behind the work of the compute stream so far.
+ */
+shoal_status device_memory_allocate(shoal_device device, size_t bytes, struct address *memory_out);
+/* ADDRESS_NONE is allowed. */
+void device_memory_free(shoal_device device, struct address memory);
 
 /* SHOAL_ERR_INVALID, naming the argument, for a number that is no device. */
 shoal_status device_check(shoal_device device, const char *argument);

@@ -83,7 +83,9 @@ shoal_status stream_finish(shoal_device device, const struct wait_options *optio
 shoal_status stream_write(shoal_device device, struct address target, const void *source, size_t bytes)
 {
     if (device == SHOAL_CPU) {
-        memcpy(address_pointer(target), source, bytes);
+        if (bytes > 0 && address_pointer(target) != source) {
+            memcpy(address_pointer(target), source, bytes);
+        }
         return SHOAL_OK;
     }
     TRY(device_row(device)->failure());

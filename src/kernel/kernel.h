@@ -56,9 +56,10 @@ struct kernel_move {
     size_t count;
     shoal_dtype dst_dtype;
     shoal_dtype src_dtype;
+    bool is_added; /* dst += src, cast first: floating-point and complex dtypes only */
 };
 
-/* One after the other. */
+/* In any order: what one of them writes, no other one reads or writes. */
 void kernel_move(const struct kernel_move *moves, size_t n_moves);
 
 /* dst[i...] = cast(src[i...]) over a shape; equal dtypes copy bits (bool: bytes become 0 or 1). */
@@ -123,6 +124,9 @@ void kernel_where_equal(shoal_dtype dtype, struct address dst, struct address sr
 
 /* dst[i] = src[i] * factor, the factor first rounded to the accumulation type. Floats and complex only. */
 shoal_status kernel_scale(shoal_dtype dtype, void *dst, const void *src, size_t count, double factor);
+
+/* data[i] = data[i] / divisor: f16 and bf16 in f32, which can represent more divisors. Floats and complex only. */
+void kernel_divide(shoal_dtype dtype, struct address data, size_t count, double divisor);
 
 /* data[i] between -limit and limit, the limit first rounded to the dtype; NaN stays. Real floats only. */
 shoal_status kernel_clamp(shoal_dtype dtype, void *data, size_t count, double limit);

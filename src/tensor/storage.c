@@ -71,6 +71,11 @@ shoal_status storage_create(shoal_device device, size_t bytes, struct storage **
     return status;
 }
 
+void storage_free_memory(void *context, void *data)
+{
+    device_memory_free((shoal_device)(uintptr_t)context, address_of(data));
+}
+
 shoal_status storage_create_borrowed(shoal_device device, size_t bytes, struct address base,
                                      shoal_deleter deleter, void *deleter_context,
                                      struct storage **storage_out)

@@ -79,6 +79,8 @@ void storage_init(struct storage *storage, struct block *block, shoal_device dev
                   struct memory *memory);
 /* Gives the caller one reference. Allocates memory on devices that have any; its contents are undefined. */
 shoal_status storage_create(shoal_device device, size_t bytes, struct storage **storage_out);
+/* A deleter for memory of device_memory_allocate. Its context is the device, as (void *)(uintptr_t)device. */
+void storage_free_memory(void *context, void *data);
 /* Makes a storage over memory of another owner. On failure the deleter is not called. */
 shoal_status storage_create_borrowed(shoal_device device, size_t bytes, struct address base,
                                      shoal_deleter deleter, void *deleter_context,

@@ -288,6 +288,33 @@ static void move(const struct kernel_move *moves, size_t n_moves)
     enqueue(&job->job);
 }
 
+struct divide_job {
+    struct job job;
+    shoal_dtype dtype;
+    struct address data;
+    size_t count;
+    double divisor;
+};
+
+static void run_divide(struct job *job)
+{
+    const struct divide_job *work = (const struct divide_job *)job;
+    kernel_divide(work->dtype, work->data, work->count, work->divisor);
+}
+
+static void divide(shoal_dtype dtype, struct address data, size_t count, double divisor)
+{
+    struct divide_job *job = count > 0 && apart_call("divide") ? apart_job(sizeof *job, run_divide) : NULL;
+    if (!job) {
+        return;
+    }
+    job->dtype = dtype;
+    job->data = address_of(apart_reach(address_pointer(data), count * dtype_bytes(dtype)));
+    job->count = count;
+    job->divisor = divisor;
+    enqueue(&job->job);
+}
+
 struct reduce_job {
     struct job job;
     shoal_reduce_op op;
