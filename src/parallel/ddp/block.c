@@ -8,7 +8,9 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/lane/handles.h"
-#include "kernel/kernel.h"
+#include "device/device.h"
+#include "kernel/moves.h"
+#include "parallel/ddp/agree.h"
 #include "parallel/ddp/order.h"
 #include "shoal/work.h"
 #include "tensor/storage.h"
@@ -112,9 +114,9 @@ void ddp_propose_lane(const struct ddp *ddp, int *number_out, int *generation_ou
 
 /* The block ---------------------------------------------------------------------------------------------- */
 
-static void *place_of(const struct ddp *ddp, const struct ddp_plan *plan, size_t index)
+static struct address place_of(const struct ddp *ddp, const struct ddp_plan *plan, size_t index)
 {
-    return (char *)shoal_symmetric_data(ddp->buckets.block) + plan->places[index].offset;
+    return address_add(ddp->buckets.memory, (ptrdiff_t)plan->places[index].offset);
 }
 
 /* A guess: a backward pass reaches parameters in the reverse order of the tree. */
@@ -142,24 +144,32 @@ static shoal_status make_gradient(struct ddp_param *param, struct storage *stora
     return tensor_create(storage, param->tensor->dtype, &layout, &param->gradient);
 }
 
+static void copy_bytes(shoal_device device, struct address to, struct address from, size_t bytes)
+{
+    struct moves moves;
+    moves_begin(&moves, device);
+    moves_copy(&moves, SHOAL_U8, to, from, bytes);
+    moves_end(&moves);
+}
+
 /* Moves a gradient to its place in the block; the first time, makes a tensor over the place. */
-static shoal_status put_gradient(struct ddp_param *param, void *place)
+static shoal_status put_gradient(struct ddp_param *param, struct address place)
 {
     struct storage *storage;
-    void *data;
+    struct address data;
     if (!param->gradient) {
-        TRY(storage_create_borrowed(SHOAL_CPU, tensor_bytes(param->tensor), address_of(place), NULL, NULL,
+        TRY(storage_create_borrowed(param->ddp->device, tensor_bytes(param->tensor), place, NULL, NULL,
                                     &storage));
         return make_gradient(param, storage);
     }
-    TRY(tensor_host_address(param->gradient, &data));
-    if (data == place) {
+    TRY(tensor_address(param->gradient, &data));
+    if (address_number(data) == address_number(place)) {
         return SHOAL_OK;
     }
     (void)!tensor_wait_readable(param->gradient); /* the values are copied even if a write has failed */
     error_clear();
-    kernel_copy(place, data, tensor_bytes(param->gradient));
-    return storage_rebind(param->gradient->storage, address_of(place), NULL, NULL);
+    copy_bytes(param->ddp->device, place, data, tensor_bytes(param->gradient));
+    return storage_rebind(param->gradient->storage, place, NULL, NULL);
 }
 
 static shoal_status put_gradients(struct ddp *ddp)
@@ -174,10 +184,10 @@ static shoal_status put_gradients(struct ddp *ddp)
 static shoal_status make_apart(struct ddp_param *param)
 {
     struct storage *storage;
-    void *data;
-    TRY(storage_create(SHOAL_CPU, tensor_bytes(param->tensor), &storage));
-    if (storage_host_base(storage, &data) == SHOAL_OK) {
-        memset(data, 0, storage->bytes);
+    struct address data;
+    TRY(storage_create(param->ddp->device, tensor_bytes(param->tensor), &storage));
+    if (storage_base(storage, &data) == SHOAL_OK) {
+        copy_bytes(storage->device, data, ADDRESS_NONE, storage->bytes);
     }
     return make_gradient(param, storage);
 }
@@ -231,19 +241,36 @@ shoal_status ddp_open_lists(struct ddp *fresh)
     return make_first_plan(fresh, &fresh->buckets.plan);
 }
 
-static shoal_status open_block(struct ddp *ddp, shoal_symmetric **block_out)
+/* Filled with zeros. */
+static shoal_status open_block(struct ddp *ddp)
 {
-    const struct ddp_buckets *buckets = &ddp->buckets;
-    TRY(symmetric_open_if_possible(ddp->lane.group, buckets->block_number, buckets->plan.bytes, block_out));
+    struct ddp_buckets *buckets = &ddp->buckets;
+    if (device_is_host(ddp->device)) {
+        TRY(symmetric_open_if_possible(ddp->lane.group, buckets->block_number, buckets->plan.bytes,
+                                       &buckets->block));
+        buckets->memory = address_of(shoal_symmetric_data(buckets->block));
+    } else {
+        TRY(device_memory_allocate(ddp->device, buckets->plan.bytes, &buckets->memory));
+        copy_bytes(ddp->device, buckets->memory, ADDRESS_NONE, buckets->plan.bytes);
+    }
     join_world(ddp);
     return SHOAL_OK;
+}
+
+static void discard_block(const struct ddp *ddp, shoal_group *lane, const struct ddp_buckets *buckets)
+{
+    if (buckets->block) {
+        symmetric_discard(lane, buckets->block);
+    } else {
+        device_memory_free(ddp->device, buckets->memory);
+    }
 }
 
 /* Makes a block with all gradients in it. After a failure the next call goes on where this one stopped. */
 static shoal_status need_block(struct ddp *ddp)
 {
-    if (!ddp->buckets.block) {
-        TRY(open_block(ddp, &ddp->buckets.block));
+    if (address_is_none(ddp->buckets.memory)) {
+        TRY(open_block(ddp));
     }
     return put_gradients(ddp);
 }
@@ -270,7 +297,9 @@ shoal_status ddp_share_block(struct ddp *ddp)
         return SHOAL_OK;
     }
     shoal_status mine = need_block(ddp);
-    TRY(symmetric_share(ddp->lane.group, buckets->block_number, buckets->plan.bytes, buckets->block, mine));
+    TRY(device_is_host(ddp->device) ? symmetric_share(ddp->lane.group, buckets->block_number,
+                                                      buckets->plan.bytes, buckets->block, mine)
+                                    : ddp_confirm(ddp->lane.group, mine));
     buckets->is_shared = true;
     return SHOAL_OK;
 }
@@ -278,14 +307,14 @@ shoal_status ddp_share_block(struct ddp *ddp)
 /* Makes a new block after a failure, because a peer may still be writing to the old one. */
 static shoal_status replace_block(struct ddp *ddp, shoal_group *old_lane)
 {
-    shoal_symmetric *old = ddp->buckets.block;
-    if (!old) {
+    const struct ddp_buckets old = ddp->buckets;
+    if (address_is_none(old.memory)) {
         return SHOAL_OK;
     }
-    TRY(open_block(ddp, &ddp->buckets.block));
+    TRY(open_block(ddp));
     ddp->buckets.is_shared = false;
     TRY(put_gradients(ddp)); /* if this fails, some are still in the old block, which the world frees */
-    symmetric_discard(old_lane, old);
+    discard_block(ddp, old_lane, &old);
     return SHOAL_OK;
 }
 
@@ -293,26 +322,27 @@ static shoal_status replace_block(struct ddp *ddp, shoal_group *old_lane)
 shoal_status ddp_move(struct ddp *ddp, struct ddp_plan *plan)
 {
     size_t bytes = ddp->buckets.plan.bytes;
-    char *block = shoal_symmetric_data(ddp->buckets.block);
-    char *copy = mem_alloc_aligned(bytes > 0 ? bytes : 1, DDP_ALIGNMENT);
-    if (!copy) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    kernel_copy(copy, block, bytes);
-    memset(block, 0, bytes);
+    struct address copy;
+    struct moves moves;
+    TRY(device_memory_allocate(ddp->device, bytes, &copy));
+    copy_bytes(ddp->device, copy, ddp->buckets.memory, bytes);
+    copy_bytes(ddp->device, ddp->buckets.memory, ADDRESS_NONE, bytes);
     struct ddp_plan old = ddp->buckets.plan;
     ddp->buckets.plan = *plan;
     *plan = (struct ddp_plan){.n_items = 0};
     shoal_status status = SHOAL_OK;
+    moves_begin(&moves, ddp->device);
     for (size_t i = 0; i < ddp->n_params; i++) {
-        void *place = place_of(ddp, &ddp->buckets.plan, i);
-        kernel_copy(place, copy + old.places[i].offset, ddp->buckets.items[i].bytes);
+        struct address place = place_of(ddp, &ddp->buckets.plan, i);
+        moves_copy(&moves, SHOAL_U8, place, address_add(copy, (ptrdiff_t)old.places[i].offset),
+                   ddp->buckets.items[i].bytes);
         if (status == SHOAL_OK) {
-            status = storage_rebind(ddp->params[i].gradient->storage, address_of(place), NULL, NULL);
+            status = storage_rebind(ddp->params[i].gradient->storage, place, NULL, NULL);
         }
     }
+    moves_end(&moves);
     ddp_plan_free(&old);
-    mem_free(copy);
+    device_memory_free(ddp->device, copy);
     return status;
 }
 
@@ -381,28 +411,22 @@ shoal_status ddp_open_again(struct ddp *ddp)
     return SHOAL_OK;
 }
 
-static void free_memory(void *context, void *data)
-{
-    (void)context;
-    mem_free(data);
-}
-
 /* Moves a gradient out of the block. Returns false if something still uses the block. */
 static bool leave(struct ddp_param *param)
 {
     struct storage *storage = param->gradient->storage;
-    void *place;
-    if (storage_host_base(storage, &place) != SHOAL_OK) {
+    shoal_device device = storage->device;
+    struct address place;
+    struct address copy;
+    if (storage_base(storage, &place) != SHOAL_OK) {
         return true;
     }
-    size_t bytes = storage->bytes > 0 ? storage->bytes : 1;
-    void *copy = mem_alloc_aligned(bytes, MEM_DATA_ALIGNMENT);
-    if (copy) {
-        kernel_copy(copy, place, storage->bytes);
-        if (storage_rebind(storage, address_of(copy), free_memory, NULL) == SHOAL_OK) {
+    if (device_memory_allocate(device, storage->bytes, &copy) == SHOAL_OK) {
+        copy_bytes(device, copy, place, storage->bytes);
+        if (storage_rebind(storage, copy, storage_free_memory, (void *)(uintptr_t)device) == SHOAL_OK) {
             return true;
         }
-        mem_free(copy);
+        device_memory_free(device, copy);
     }
     return storage_release(storage) == SHOAL_OK;
 }
@@ -410,7 +434,7 @@ static bool leave(struct ddp_param *param)
 void ddp_leave_block(struct ddp *ddp)
 {
     bool is_free = true;
-    if (!ddp->buckets.block) {
+    if (address_is_none(ddp->buckets.memory)) {
         return; /* gradients have memory of their own */
     }
     for (size_t i = 0; i < ddp->n_params; i++) {
@@ -419,9 +443,10 @@ void ddp_leave_block(struct ddp *ddp)
         }
     }
     if (is_free) {
-        symmetric_discard(ddp->lane.group, ddp->buckets.block); /* otherwise the world frees it */
+        discard_block(ddp, ddp->lane.group, &ddp->buckets); /* otherwise the world frees it, or nobody */
     }
     ddp->buckets.block = NULL;
+    ddp->buckets.memory = ADDRESS_NONE;
     ddp->buckets.is_shared = false;
 }
 

@@ -13,6 +13,7 @@
 #include "parallel/ddp/order.h"
 #include "parallel/ddp/purpose.h"
 #include "device/device.h"
+#include "device/stream.h"
 #include "tensor/storage.h"
 #include "tensor/tensor.h"
 
@@ -23,52 +24,53 @@ struct bundle {
     bool is_written;
 };
 
-/* Makes a contiguous tensor over a part of the bundle, with the shape and dtype of the buffer. */
-static shoal_status view_part(const shoal_tensor *buffer, char *part, shoal_tensor **view_out)
+/* Writes the values of a tensor that is contiguous. */
+static shoal_status write_values(const shoal_tensor *tensor, const char *part)
 {
-    struct storage *storage;
-    struct layout layout = {.n_dims = buffer->layout.n_dims};
-    memcpy(layout.shape, buffer->layout.shape, sizeof layout.shape);
-    layout_fill_strides(layout.n_dims, layout.shape, layout.strides);
-    TRY(storage_create_borrowed(SHOAL_CPU, tensor_bytes(buffer), address_of(part), NULL, NULL, &storage));
-    return tensor_create(storage, buffer->dtype, &layout, view_out);
+    struct address data;
+    TRY(tensor_address(tensor, &data));
+    return stream_write(tensor->storage->device, data, part, tensor_bytes(tensor));
 }
 
-/* Copies a buffer that is not contiguous, by the op that copies tensors. */
+/* By way of a contiguous tensor, and the op that copies tensors. */
 static shoal_status copy_strided(shoal_tensor *buffer, char *part, bool is_written)
 {
-    shoal_tensor *view;
-    TRY(view_part(buffer, part, &view));
-    shoal_status status = is_written ? op_copy_into(buffer, view) : op_copy_into(view, buffer);
-    shoal_tensor_unref(view);
+    shoal_tensor *copy;
+    TRY(tensor_create_empty(buffer->storage->device, buffer->dtype, buffer->layout.n_dims,
+                            buffer->layout.shape, &copy));
+    shoal_status status = is_written ? write_values(copy, part) : op_copy_into(copy, buffer);
+    if (status == SHOAL_OK) {
+        status = is_written ? op_copy_into(buffer, copy) : shoal_read(copy, part, tensor_bytes(copy));
+    }
+    shoal_tensor_unref(copy);
     return status;
 }
 
-static shoal_status write_buffer(shoal_tensor *buffer, char *part)
+static bool has_values(const shoal_tensor *buffer, const char *part)
 {
     void *data;
+    return device_is_host(buffer->storage->device) && tensor_host_address(buffer, &data) == SHOAL_OK &&
+           memcmp(data, part, tensor_bytes(buffer)) == 0;
+}
+
+/* What the host can see not to change is not written, and keeps its version. */
+static shoal_status write_buffer(shoal_tensor *buffer, char *part)
+{
     if (!buffer->is_contiguous) {
         TRY(copy_strided(buffer, part, true));
-        storage_bump_version(buffer->storage);
+    } else if (has_values(buffer, part)) {
         return SHOAL_OK;
+    } else {
+        TRY(write_values(buffer, part));
     }
-    TRY(tensor_host_address(buffer, &data));
-    if (memcmp(data, part, tensor_bytes(buffer)) != 0) {
-        memcpy(data, part, tensor_bytes(buffer));
-        storage_bump_version(buffer->storage);
-    }
+    storage_bump_version(buffer->storage);
     return SHOAL_OK;
 }
 
 static shoal_status read_buffer(shoal_tensor *buffer, char *part)
 {
-    void *data;
-    if (!buffer->is_contiguous) {
-        return copy_strided(buffer, part, false);
-    }
-    TRY(tensor_host_address(buffer, &data));
-    memcpy(part, data, tensor_bytes(buffer));
-    return SHOAL_OK;
+    return buffer->is_contiguous ? shoal_read(buffer, part, tensor_bytes(buffer))
+                                 : copy_strided(buffer, part, false);
 }
 
 static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_walk_next *next)

@@ -85,6 +85,13 @@ static shoal_status add_frozen(struct ddp *ddp, const shoal_module_entry *entry)
 
 static shoal_status add_param(struct ddp *ddp, const shoal_module_entry *entry)
 {
+    shoal_device device = entry->tensor->storage->device;
+    if (ddp->n_params > 0 && device != ddp->device) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "parameter %.128s is on device %s, but parameter %.128s is on device %s",
+                         entry->path, device_name(device), ddp->params[0].path, device_name(ddp->device));
+    }
+    ddp->device = device;
     TRY(mem_grow((void **)&ddp->params, &ddp->params_capacity, ddp->n_params + 1, sizeof ddp->params[0]));
     char *path = mem_copy_string(entry->path);
     if (!path) {

@@ -28,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/address.h"
 #include "comm/group/owned.h"
 #include "parallel/ddp/gradient.h"
 #include "parallel/ddp/plan.h"
@@ -83,7 +84,9 @@ struct ddp_turn {
 
 /* The memory of gradients, and which of them are reduced together. */
 struct ddp_buckets {
-    shoal_symmetric *block; /* NULL if no eager backward pass needed it yet, or it cannot be made (block.h) */
+    /* The block; none if no eager backward pass needed it yet, or it cannot be made (block.h). */
+    struct address memory;
+    shoal_symmetric *block; /* to which the memory belongs; NULL if it is that of a device that has none */
     bool is_shared;         /* all ranks have it: collectives can reduce in it */
     uint32_t block_number;  /* by which ranks find the block; the same on all ranks and in all generations */
     struct ddp_item *items; /* one for each parameter */
@@ -139,8 +142,9 @@ struct ddp {
     size_t n_frozen;
     size_t frozen_capacity;
 
-    uint64_t places; /* where parameters are (collect.h) */
-    uint64_t looked; /* the latest change (base/changes.h) when the tree had these parameters */
+    shoal_device device; /* of all parameters that are reduced */
+    uint64_t places;     /* where parameters are (collect.h) */
+    uint64_t looked;     /* the latest change (base/changes.h) when the tree had these parameters */
     struct ddp_config config;
     struct ddp_inner inner;
     struct ddp_lane lane;

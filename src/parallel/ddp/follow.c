@@ -145,7 +145,7 @@ static void keep_state(const struct ddp *ddp, struct ddp_param *param)
     param->version = old->version;
     param->n_expected = old->n_expected;
     old->gradient = NULL;
-    old->aside = NULL;
+    old->aside = ADDRESS_NONE;
 }
 
 /* A parameter that leaves takes its gradient along, with what was set aside. Nobody watches that from now on, so it
@@ -166,6 +166,7 @@ static void take_over(struct ddp *ddp, struct ddp *fresh)
     struct ddp old = *ddp;
     ddp_leave_block(ddp);
     old.buckets.block = NULL;
+    old.buckets.memory = ADDRESS_NONE;
     for (size_t i = 0; i < fresh->n_params; i++) {
         keep_state(ddp, &fresh->params[i]);
     }

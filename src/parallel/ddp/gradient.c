@@ -7,7 +7,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "device/device.h"
+#include "kernel/table.h"
 #include "op/operand.h"
 #include "parallel/ddp/ddp.h"
 #include "tensor/tensor.h"
@@ -27,13 +28,29 @@ static void note_written(struct ddp_param *param)
     param->version = shoal_tensor_version(param->gradient);
 }
 
-static void fill_with_nothing(struct ddp_param *param, void *place)
+static const struct kernel_table *kernels_of(const struct ddp_param *param)
+{
+    return kernel_of(param->gradient->storage->device);
+}
+
+static void fill_with_nothing(struct ddp_param *param, struct address place)
 {
     const int64_t stride = 1;
-    struct kernel_operand operand = {.data = address_of(place), .strides = &stride};
-    kernel_fill_nd(param->gradient->dtype, operand, 1, &param->gradient->count,
-                   (struct kernel_scalar){.real = -0.0});
+    struct kernel_operand operand = {.data = place, .strides = &stride};
+    kernels_of(param)->fill_nd(param->gradient->dtype, operand, 1, &param->gradient->count,
+                               (struct kernel_scalar){.real = -0.0});
     note_written(param);
+}
+
+static void copy(const struct ddp_param *param, struct address to, struct address from)
+{
+    const shoal_dtype dtype = param->gradient->dtype;
+    const struct kernel_move move = {.dst = to,
+                                     .src = from,
+                                     .count = (size_t)param->gradient->count,
+                                     .dst_dtype = dtype,
+                                     .src_dtype = dtype};
+    kernels_of(param)->move(&move, 1);
 }
 
 static bool is_all_zero(const unsigned char *bytes, size_t n_bytes)
@@ -41,17 +58,34 @@ static bool is_all_zero(const unsigned char *bytes, size_t n_bytes)
     return n_bytes == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, n_bytes - 1) == 0);
 }
 
+/* Whether the gradient's bytes are zero, which the host waits for if they are on a device. */
+static shoal_status ask_zero(const struct ddp_param *param, bool *is_zero_out)
+{
+    size_t bytes = tensor_bytes(param->gradient);
+    void *data;
+    if (device_is_host(param->gradient->storage->device)) {
+        TRY(tensor_host_address(param->gradient, &data));
+        *is_zero_out = is_all_zero(data, bytes);
+        return SHOAL_OK;
+    }
+    data = mem_alloc(bytes + 1);
+    shoal_status status = data ? shoal_read(param->gradient, data, bytes) : SHOAL_ERR_NO_MEMORY;
+    *is_zero_out = status == SHOAL_OK && is_all_zero(data, bytes);
+    mem_free(data);
+    return status;
+}
+
 /* Waits until nothing reads or writes the gradient, and drops the errors of earlier writes. */
-static shoal_status claim(struct ddp_param *param, void **place_out)
+static shoal_status claim(struct ddp_param *param, struct address *place_out)
 {
     TRY(tensor_wait_writable(param->gradient, /*overwrites=*/true));
     storage_forget_fences(param->gradient->storage);
-    return tensor_host_address(param->gradient, place_out);
+    return tensor_address(param->gradient, place_out);
 }
 
 shoal_status ddp_take_in(struct ddp_param *param, shoal_tensor *kept)
 {
-    void *place;
+    struct address place;
     TRY(tensor_wait_readable(kept));
     TRY(claim(param, &place));
     TRY(op_copy_overlapping(param->gradient, kept));
@@ -61,28 +95,25 @@ shoal_status ddp_take_in(struct ddp_param *param, shoal_tensor *kept)
 
 /* Setting aside ------------------------------------------------------------------------------------------ */
 
-static shoal_status set_aside(struct ddp_param *param, void *place)
+static shoal_status set_aside(struct ddp_param *param, struct address place)
 {
-    size_t bytes = tensor_bytes(param->gradient);
-    if (!param->aside) {
-        param->aside = mem_alloc_aligned(bytes, MEM_DATA_ALIGNMENT);
-        if (!param->aside) {
-            return SHOAL_ERR_NO_MEMORY;
-        }
+    if (address_is_none(param->aside)) {
+        TRY(device_memory_allocate(param->gradient->storage->device, tensor_bytes(param->gradient),
+                                   &param->aside));
     }
-    kernel_copy(param->aside, place, bytes);
+    copy(param, param->aside, place);
     param->has_aside = true;
     fill_with_nothing(param, place);
     return SHOAL_OK;
 }
 
 /*
- * A reduced gradient of zeros need not be set aside. A local gradient of zeros drops what was set aside before only if
+ * A reduced gradient of zeros need not be set aside; on a device it is, because to find out would be to wait. A local gradient of zeros drops what was set aside before only if
  * the program wrote them, which the version tells: a local gradient may also be zero by itself.
  */
 shoal_status ddp_make_room(struct ddp_param *param)
 {
-    void *place;
+    struct address place;
     shoal_tensor *kept = shoal_grad(param->tensor);
     if (!ddp_is_ours(param)) {
         param->has_aside = false;
@@ -97,23 +128,25 @@ shoal_status ddp_make_room(struct ddp_param *param)
         return SHOAL_OK;
     }
     TRY(tensor_wait_readable(param->gradient));
-    TRY(tensor_host_address(param->gradient, &place));
-    bool is_zero = is_all_zero(place, tensor_bytes(param->gradient));
+    TRY(tensor_address(param->gradient, &place));
+    bool is_host = device_is_host(param->gradient->storage->device);
     bool was_written = shoal_tensor_version(param->gradient) != param->version;
+    bool is_zero = false;
+    if (param->is_reduced ? is_host : was_written) {
+        TRY(ask_zero(param, &is_zero));
+    }
     if (param->is_reduced) {
         param->is_reduced = false;
         param->has_aside = false;
         return is_zero ? SHOAL_OK : set_aside(param, place);
     }
-    if (was_written && is_zero) {
-        param->has_aside = false;
-    }
+    param->has_aside = param->has_aside && !is_zero;
     return SHOAL_OK;
 }
 
 shoal_status ddp_fill_in(struct ddp_param *param)
 {
-    void *place;
+    struct address place;
     TRY(ddp_make_room(param));
     shoal_tensor *kept = shoal_grad(param->tensor);
     param->has_part = true;
@@ -133,18 +166,18 @@ shoal_status ddp_fill_in(struct ddp_param *param)
 
 /* Landing ------------------------------------------------------------------------------------------------ */
 
-static shoal_status add_aside(struct ddp_param *param, void *place)
+static shoal_status add_aside(struct ddp_param *param, struct address place)
 {
     const int64_t stride = 1;
-    struct kernel_operand operand = {.data = address_of(place), .strides = &stride};
-    struct kernel_operand aside = {.data = address_of(param->aside), .strides = &stride};
-    return kernel_binary_nd(KERNEL_ADD, param->gradient->dtype, operand, aside, operand, 1,
-                            &param->gradient->count);
+    struct kernel_operand operand = {.data = place, .strides = &stride};
+    struct kernel_operand aside = {.data = param->aside, .strides = &stride};
+    return kernels_of(param)->binary_nd(KERNEL_ADD, param->gradient->dtype, operand, aside, operand, 1,
+                                        &param->gradient->count);
 }
 
 shoal_status ddp_add_aside(struct ddp_param *param)
 {
-    void *place;
+    struct address place;
     if (!param->has_aside || !ddp_is_ours(param)) {
         return SHOAL_OK;
     }
@@ -161,12 +194,12 @@ shoal_status ddp_add_aside(struct ddp_param *param)
 
 shoal_status ddp_land(struct ddp_param *param, bool is_used)
 {
-    void *place;
+    struct address place;
     TRY(claim(param, &place));
     if (param->has_aside && is_used) {
         TRY(add_aside(param, place));
     } else if (param->has_aside) {
-        kernel_copy(place, param->aside, tensor_bytes(param->gradient));
+        copy(param, place, param->aside);
     }
     param->has_aside = false;
     param->is_local = false;
@@ -192,9 +225,11 @@ void ddp_remove_hooks(struct ddp_param *param)
 void ddp_param_free(struct ddp_param *param)
 {
     ddp_remove_hooks(param);
+    if (param->gradient) {
+        device_memory_free(param->gradient->storage->device, param->aside);
+    }
     shoal_tensor_unref(param->gradient);
     shoal_tensor_unref(param->tensor);
-    mem_free(param->aside);
     mem_free(param->path);
 }
 

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/address.h"
 #include "shoal/autograd.h"
 #include "shoal/status.h"
 #include "shoal/tensor.h"
@@ -34,12 +35,12 @@ struct ddp_param {
     uint64_t leaf;              /* number of the leaf that has the hooks; 0 if there is none */
     uint64_t n_failures;        /* the leaf's n_failures when we last looked */
 
-    bool is_reduced;  /* ours, and the same on all ranks */
-    bool is_local;    /* ours, and never sent */
-    bool is_left;     /* a backward pass that failed has left it */
-    void *aside;      /* memory for a gradient that is set aside; NULL if it was never needed */
-    bool has_aside;   /* a gradient is set aside */
-    uint64_t version; /* of the gradient's storage, when we last wrote to it */
+    bool is_reduced;      /* ours, and the same on all ranks */
+    bool is_local;        /* ours, and never sent */
+    bool is_left;         /* a backward pass that failed has left it */
+    struct address aside; /* memory for a gradient that is set aside; none if it was never needed */
+    bool has_aside;       /* a gradient is set aside */
+    uint64_t version;     /* of the gradient's storage, when we last wrote to it */
 
     size_t n_expected; /* how many gradients it gets in a backward pass: more than one if it is recomputed */
     /* In the running backward pass: */

@@ -63,13 +63,14 @@ static uint32_t label_bucket(const struct ddp *ddp, size_t index)
 static shoal_status start_bucket(struct ddp *ddp, size_t index)
 {
     const struct ddp_range *bucket = &ddp->buckets.plan.buckets[index];
-    char *data = (char *)shoal_symmetric_data(ddp->buckets.block) + bucket->offset;
+    void *data = address_pointer(address_add(ddp->buckets.memory, (ptrdiff_t)bucket->offset));
     struct purpose purpose = ddp_backward_purpose(ddp, PURPOSE_DDP_BUCKET);
     purpose.unit = (uint32_t)index + 1;
     purpose.label = label_bucket(ddp, index);
     struct collective call = {
         .kind = COLLECTIVE_ALL_REDUCE,
         .dtype = bucket->dtype,
+        .device = ddp->device,
         .reduce = ddp->config.reduce,
         .factor = ddp->config.factor,
         .single = {.send = data, .recv = data, .count = bucket->bytes / dtype_bytes(bucket->dtype)},

@@ -4,6 +4,8 @@
  * pass begins, and shared by all at the end of the first synchronized one. A rank that cannot have it is an error on
  * all ranks, and the next backward pass works.
  */
+#include "fixtures/on_device.h"
+
 #include "comm/lane/handles.h"
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/agree.h"

@@ -4,6 +4,8 @@
  * follow, and nobody's business otherwise. And backward passes that fail before a parameter heard of them, while
  * other ranks wait.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/ddp.h"
 #include "tensor/scope.h"
@@ -98,6 +100,7 @@ TEST_RANKS(forwards_that_talk_to_nobody, 3)
 /* Values that are the same already are not written: what was recorded with them can still be walked back. */
 TEST_RANKS(buffers_that_are_the_same_stay_as_they_are, 2)
 {
+    TEST_NEEDS_HOST(); /* what a device has is not looked at */
     struct setting s;
     REQUIRE(setting_open(self, &s, NULL));
     shoal_tensor *mask = shoal_full((int64_t[]){NET_WIDTH}, 1, 2.0, SHOAL_F32);

@@ -3,6 +3,8 @@
  * Distributed data parallelism gives the bits of one process that adds the parts of the batch in rank order: whatever
  * the buckets, the number of ranks, the micro-batches, the dtypes, and however gradients are zeroed.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/ddp.h"
 

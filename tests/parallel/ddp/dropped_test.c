@@ -3,6 +3,8 @@
  * Modules that are wrapped and dropped at some time in a step: what was recorded keeps what its backward pass needs,
  * so that gradients are averaged for whoever has the parameters; and nothing is left when the record is gone.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/ddp.h"
 

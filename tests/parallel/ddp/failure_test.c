@@ -9,6 +9,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "fixtures/on_device.h"
+
 #include "base/clock.h"
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/ddp.h"

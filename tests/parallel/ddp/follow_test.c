@@ -3,6 +3,8 @@
  * DDP follows a program that changes the parameters of a wrapped module: gradients are averaged whether a parameter was
  * there when the module was wrapped or came later, eager and compiled. Ranks that change different things are told.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/late_net.h"
 
 /* Ways to change a model ---------------------------------------------------------------------------------- */

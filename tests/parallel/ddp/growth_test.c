@@ -3,6 +3,8 @@
  * Modules that are wrapped and freed, and backward passes that fail, again and again: descriptors, threads and memory
  * of a process stay what they were.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/ddp_net.h"
 #include "fixtures/reading.h"
 #include "parallel/ddp/ddp.h"

@@ -5,6 +5,8 @@
  */
 #include <math.h>
 
+#include "fixtures/on_device.h"
+
 #include "fixtures/ddp_net.h"
 #include "parallel/ddp/ddp.h"
 

@@ -3,6 +3,8 @@
  * The order of backward passes. Within one backward pass gradients and modules may come in any order; ranks that make
  * two backward passes in different order are told, before anything is added up that does not belong together.
  */
+#include "fixtures/on_device.h"
+
 #include "base/clock.h"
 #include "comm/lane/handles.h"
 #include "fixtures/ddp_net.h"
