@@ -109,6 +109,12 @@ typedef struct shoal_fsdp_options {
     int max_reduces; /* gradients of how many units may be reduced at once; 0 means 1 */
     /* What is cut among the ranks, of all units; 0 means parameters, gradients and state. */
     shoal_sharded sharded;
+    /*
+     * Where shards, whole parameters and gradients are (shoal_device_find): what shoal_fsdp_full_param,
+     * shoal_fsdp_grad, shoal_fsdp_update_shard and hooks give are addresses there. Arrays of whole values, and slices
+     * of them, are host memory all the same; those of shards are on the device. 0 means the CPU.
+     */
+    shoal_device device;
 } shoal_fsdp_options;
 #define SHOAL_FSDP_OPTIONS_INIT SHOAL_SIZED(shoal_fsdp_options)
 

@@ -146,6 +146,9 @@ typedef struct shoal_fully_shard_options {
        meshes that this rank has. Set it if these are not all: if some units are on rows of ranks and the others on
        columns, say. */
     shoal_group *all_ranks;
+    /* Where shards of parameters on the meta device are made; 0 is the CPU. Other parameters stay on their device; all
+       of a root module are on one. */
+    shoal_device device;
 } shoal_fully_shard_options;
 #define SHOAL_FULLY_SHARD_OPTIONS_INIT SHOAL_SIZED(shoal_fully_shard_options)
 

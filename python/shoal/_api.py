@@ -517,6 +517,7 @@ class shoal_fsdp_options(Structure):
         ("force_sum", c_bool),
         ("max_reduces", c_int),
         ("sharded", c_int),
+        ("device", c_int),
     ]
 
 
@@ -560,6 +561,7 @@ class shoal_fully_shard_options(Structure):
         ("n_ignored", c_size_t),
         ("sharded", c_int),
         ("all_ranks", c_void_p),
+        ("device", c_int),
     ]
 
 
@@ -909,7 +911,7 @@ SIZES = {
     shoal_fsdp_options: (56, 8),
     shoal_fsdp_shard: (48, 8),
     shoal_fsdp_unit_options: (32, 8),
-    shoal_fully_shard_options: (112, 8),
+    shoal_fully_shard_options: (120, 8),
     shoal_gather_buffer: (16, 8),
     shoal_gather_extension: (80, 8),
     shoal_gather_rows: (80, 8),

@@ -205,7 +205,7 @@ shoal_status shoal_fsdp_load(shoal_fsdp_param *param, const void *full)
     TRY(check_between_steps(&call));
     TRY(check_full(&call, full, SHOAL_FSDP_ALL_RANKS));
     TRY(begin_writing(&call));
-    fsdp_param_load(call.param, full);
+    TRY(end(&call, fsdp_array_load(&call.array, full)));
     end_writing(&call);
     return SHOAL_OK;
 }
@@ -217,7 +217,9 @@ shoal_status shoal_fsdp_load_slice(shoal_fsdp_param *param, int64_t offset, int6
     TRY(check_between_steps(&call));
     TRY(fsdp_check_slice(call.param, call.name, offset, length, slice));
     TRY(begin_writing(&call));
-    if (fsdp_array_load_slice(&call.array, offset, length, slice)) {
+    bool has_part;
+    TRY(end(&call, fsdp_array_load_slice(&call.array, offset, length, slice, &has_part)));
+    if (has_part) {
         end_writing(&call);
     }
     call.unit->was_loaded = call.unit->step.was_forward; /* even if this rank has no part of the slice */
@@ -259,8 +261,8 @@ static shoal_status begin_array(struct param_call *call, const shoal_fsdp_param 
                                 const void *shard)
 {
     TRY(begin(call, handle));
-    call->array =
-        (struct fsdp_array){.param = call->param, .dtype = dtype, .shard = (char *)(uintptr_t)shard};
+    call->array = (struct fsdp_array){
+        .param = call->param, .dtype = dtype, .device = call->param->device, .shard = address_of(shard)};
     TRY(name_call(call, dtype_check(dtype, "dtype")));
     return shard || call->param->shard_count == 0
                ? SHOAL_OK
@@ -272,7 +274,7 @@ static shoal_status begin_array(struct param_call *call, const shoal_fsdp_param 
 /* Refuses the parameter's own shard: whole parameters would be out of date, and only shoal_fsdp_load gives them up. */
 static shoal_status check_not_values(const struct param_call *call, const char *instead)
 {
-    return call->array.shard != call->param->shard
+    return address_number(call->array.shard) != address_number(call->param->shard)
                ? SHOAL_OK
                : error_set(SHOAL_ERR_INVALID,
                            "%s: shard holds the values of parameter %s itself: those are loaded by %s",
@@ -289,7 +291,7 @@ shoal_status fsdp_array_layout(const char *call_name, const shoal_fsdp_param *pa
                          "%s: data is NULL, but this rank's part of parameter %s has %zu elements", call_name,
                          call.param->name, call.param->shard_count);
     }
-    if (data && data == call.param->shard) {
+    if (data && data == address_pointer(call.param->shard)) {
         return error_set(SHOAL_ERR_INVALID,
                          "%s: data holds the values of parameter %s itself: those are added by "
                          "shoal_items_add_fsdp or shoal_items_add_module",
@@ -314,8 +316,7 @@ shoal_status shoal_fsdp_load_array(shoal_fsdp_param *param, shoal_dtype dtype, c
     TRY(begin_array(&call, param, dtype, shard));
     TRY(check_not_values(&call, "shoal_fsdp_load"));
     TRY(check_full(&call, full, SHOAL_FSDP_ALL_RANKS));
-    fsdp_array_load(&call.array, full);
-    return SHOAL_OK;
+    return end(&call, fsdp_array_load(&call.array, full));
 }
 
 shoal_status shoal_fsdp_broadcast_array(shoal_fsdp_param *param, shoal_dtype dtype, const void *full,

@@ -20,7 +20,7 @@ static size_t count_grads(const shoal_fsdp *fsdp)
     for (size_t i = 0; i < fsdp->context->n_units; i++) {
         const struct fsdp_unit *unit = fsdp->context->units[i];
         for (size_t k = 0; k < unit->n_params; k++) {
-            n += unit->params[k].shard_grad != NULL;
+            n += !address_is_none(unit->params[k].shard_grad);
         }
     }
     return n;

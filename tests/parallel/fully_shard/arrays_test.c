@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tensors that are cut like the parameters of sharded modules: moments of an optimizer, whole and in parts. */
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_bench.h"
 #include "shoal/fully_shard.h"
 

@@ -3,6 +3,8 @@
  * What sharded modules are between steps: after forwards without gradients, and after what failed, places hold shards,
  * and the next call computes with what is written there.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 

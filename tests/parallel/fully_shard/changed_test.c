@@ -4,6 +4,8 @@
  * forward computes with the new values, and the backward pass of a forward that saw the old ones is an error, as
  * without sharding.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 

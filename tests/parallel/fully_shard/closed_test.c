@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Modules that are sharded after their world was closed: shards can be read, everything else is an error. */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_net.h"
 

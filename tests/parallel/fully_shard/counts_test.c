@@ -4,6 +4,8 @@
  * nothing else. Gathers are counted where they are issued, reductions by the numbers of the groups that carry them. The
  * first step is not counted: ranks make the memory then that they reduce from, and agree about it over those groups.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Modules whose parameters are gathered and whose gradients are reduced by objects of the program. */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 

@@ -4,6 +4,8 @@
  * gradients are right for whoever has the shards; and nothing is left when the record is gone (the harness counts
  * blocks).
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 

@@ -4,6 +4,8 @@
  * later, parameters that never do; that what is computed in halves has the same bits however parameters are kept; and how
  * a scale for gradients of halves is found.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_bench.h"
 
 /* Inputs and outputs ------------------------------------------------------------------------------------------- */

@@ -3,6 +3,8 @@
  * In which order modules that are sharded are gathered, given up and reduced. The lists are those of the specification:
  * "uR" the root is gathered, "u0" layer 0, "r0" it is given up, "p0" its backward pass is over.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_net.h"
 

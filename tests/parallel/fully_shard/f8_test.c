@@ -3,6 +3,8 @@
  * Parameters of 8-bit floats under shoal_fully_shard: they are frozen, gathered as they are or cast to the dtype of
  * parameters, and refused where something would be computed with them: gradients, reductions, norms.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_net.h"
 
 #include "shoal/group.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Parameters by what a walk has come to: sharded ones, tied ones, replaced ones, and those that are not sharded. */
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_bench.h"
 
 struct search {

@@ -3,6 +3,8 @@
  * What the application does to shards and their gradients while sharding uses them. Work that is still on its way is done
  * here by whoever waits for it, and by nobody else. Gradients may be the application's own, or kept by it.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "base/completion.h"
 #include "base/error.h"

@@ -3,6 +3,8 @@
  * FSDP and ZeRO refuse parameters that come after their module was sharded: their gradients would stay on each rank.
  * Freezing and thawing shards between steps is followed.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/late_net.h"
 #include "shoal/mesh.h"

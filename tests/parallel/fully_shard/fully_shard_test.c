@@ -3,6 +3,8 @@
  * shoal_fully_shard: modules that are sharded train like one process, bit for bit, whatever is frozen, tied, nested,
  * used twice or not at all; and show in their places what the settings say.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_bench.h"
 
 /* Bits --------------------------------------------------------------------------------------------------- */

@@ -4,6 +4,8 @@
  * calls layers 0 and 1, and the head is called outside of it, a few rows at a time, each with a backward pass of its
  * own. What comes out is what separate units give, and what one process gives.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 #include "harness/harness.h"

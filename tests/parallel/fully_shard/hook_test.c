@@ -3,6 +3,8 @@
  * Modules: the hook behind reductions, and parameters or units that only some ranks use. The two nets of a test are
  * trained on the same batches.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 

@@ -3,6 +3,8 @@
  * Making sharded modules: which parameters a unit takes and what it calls them, over which ranks, along which dimension;
  * and tensors that are put in the places of shards before the first forward.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 #include "shoal/ddp.h"

@@ -5,6 +5,8 @@
  */
 #include <math.h>
 
+#include "fixtures/on_device.h"
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "fixtures/module_net.h"

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <signal.h>
 
+#include "fixtures/on_device.h"
+
 #include "base/clock.h"
 #include "fixtures/mesh_stage.h"
 #include "fixtures/shared_directory.h"

@@ -8,6 +8,8 @@
  *
  * The block computes its inside again in backward, and inside of that the two layers once more.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 #include "harness/harness.h"

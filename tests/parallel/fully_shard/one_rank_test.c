@@ -3,6 +3,8 @@
  * One rank of several does something else than the others, or fails where they go on: the others are told, and do not
  * wait until their deadline, which would be another status. Models have one mesh, or an expert on pairs of ranks (layer 1) beside units on all ranks.
  */
+#include "fixtures/on_device.h"
+
 #include "base/error.h"
 #include "fixtures/module_net.h"
 #include "harness/harness.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What is done to gradients and values of modules that are sharded from outside: clipping, loading, broadcasting. */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 

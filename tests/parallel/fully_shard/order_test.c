@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Several forwards of one module, and the order in which ranks walk them back. */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 

@@ -5,6 +5,8 @@
  */
 #include <stdatomic.h>
 
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_bench.h"
 
 /* Ranks at which the harness' shared memory says who is where. */

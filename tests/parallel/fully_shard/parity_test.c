@@ -3,6 +3,8 @@
  * Sharded modules train like one process, whoever is late, whatever is gathered ahead or for nothing, and in whatever
  * order forwards and backward passes of micro-batches come.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 #include "shoal/collective.h"

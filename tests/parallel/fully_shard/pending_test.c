@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Modules: gradients that wait on tensors, in buffers or for replicas; looked at, changed, reduced by hand. */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 

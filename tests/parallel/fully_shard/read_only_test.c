@@ -2,6 +2,8 @@
 /* Parameters that are gathered can only be read: whoever would write one gets an error that names it. */
 #include <dlpack/dlpack.h>
 
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_bench.h"
 #include "shoal/collective.h"
 #include "shoal_compat/torch.h"

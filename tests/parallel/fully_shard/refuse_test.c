@@ -3,6 +3,8 @@
  * What shoal_fully_shard and its settings refuse, with which words; that nothing is changed then; and how one goes on
  * after a step that failed in the middle.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
 #include "shoal/ddp.h"

@@ -3,6 +3,8 @@
  * What modules that are sharded have in their places at which time, where values come from, which dtypes they see, and
  * how gradients are kept over several backward passes.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "base/completion.h"
 #include "base/error.h"
@@ -153,6 +155,7 @@ TEST_RANKS(made_without_values, 4)
     struct bench bench;
     REQUIRE(bench_open(&bench, self, 2, NULL));
     CHECK_OK(shoal_module_apply(bench.sharded.root, SHOAL_WALK_PARAMETERS, make_meta, NULL));
+    bench.options.device = test_device();
     REQUIRE(net_shard(&bench.sharded, &bench.options));
     for (int i = 0; i < 2; i++) { /* slices of nothing are no values */
         static const char *const paths[] = {"scale", "0.weight", "0.bias", "1.weight", "1.bias"};
@@ -167,6 +170,24 @@ TEST_RANKS(made_without_values, 4)
     }
     load(&bench.sharded, &bench.alone);
     net_train_both(&bench.sharded, &bench.alone, net_pass, self, 3);
+    bench_close(&bench);
+}
+
+TEST_RANKS(made_on_different_devices, 2)
+{
+    struct bench bench;
+    if (test_device() == SHOAL_CPU) {
+        test_skip("it needs a second device");
+        return;
+    }
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    CHECK_OK(shoal_module_apply(bench.sharded.root, SHOAL_WALK_PARAMETERS, make_meta, NULL));
+    bench.options.device = self->rank == 0 ? SHOAL_CPU : test_device();
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    load(&bench.sharded, &bench.alone);
+    CHECK_OK(shoal_scope_begin());
+    CHECK(shoal_module_call_one(bench.sharded.root, net_input(0, 0)) == NULL);
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_MISMATCH);
     bench_close(&bench);
 }
 

@@ -311,6 +311,7 @@ shoal_status shoal_fsdp_add_param_along(shoal_fsdp *fsdp, int unit, const char *
     const struct fsdp_mesh *mesh = mesh_of(fsdp->context, unit);
     shoal_status status =
         fsdp_param_init(&param, name, dtype, n_dims, shape, dim, mesh->shard, mesh->n_shards);
+    param.device = fsdp->context->options.device;
     if (status == SHOAL_OK) {
         status = add_param(fsdp, unit, &param);
         status = status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "parameter %.128s", name);

@@ -216,7 +216,7 @@ const void *shoal_fsdp_full_param(shoal_fsdp *fsdp, int id)
             param->name, unit->name);
         return NULL;
     }
-    return fsdp_unit_param(unit, param);
+    return address_pointer(fsdp_unit_param(unit, param));
 }
 
 static bool find_grad(const char *call, shoal_fsdp *fsdp, int id, struct fsdp_unit **unit_out,
@@ -243,7 +243,7 @@ void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    return find_grad("grad", fsdp, id, &unit, &param) ? fsdp_unit_grad(unit, param) : NULL;
+    return find_grad("grad", fsdp, id, &unit, &param) ? address_pointer(fsdp_unit_grad(unit, param)) : NULL;
 }
 
 void *shoal_fsdp_grad_to_store(shoal_fsdp *fsdp, int id, bool *has_values_out)
@@ -257,7 +257,7 @@ void *shoal_fsdp_grad_to_store(shoal_fsdp *fsdp, int id, bool *has_values_out)
         (void)error_set(SHOAL_ERR_INVALID, "grad_to_store: has_values_out is NULL");
         return NULL;
     }
-    return fsdp_unit_grad_to_store(unit, param, has_values_out);
+    return address_pointer(fsdp_unit_grad_to_store(unit, param, has_values_out));
 }
 
 /* Forward passes without a backward pass ----------------------------------------------------------------- */

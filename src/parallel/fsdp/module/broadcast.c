@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "device/device.h"
+#include "device/stream.h"
 #include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/state/handle.h"
 #include "parallel/fsdp/engine/state/lanes.h"
@@ -74,10 +76,10 @@ static shoal_status check_whole(const struct sender *sender, const shoal_module_
         return error_set(SHOAL_ERR_INVALID, "%s: %s is %s %s, but %s %s in the whole module", sender->call,
                          entry->path, shoal_dtype_name(dtype), here, shoal_dtype_name(whole->dtype), there);
     }
-    if (!whole->is_contiguous || !device_has_data(whole->storage->device)) {
-        return error_set(SHOAL_ERR_UNSUPPORTED,
-                         "%s: %s of the whole module is not contiguous, or has no data", sender->call,
-                         entry->path);
+    if (!whole->is_contiguous || !device_is_host(whole->storage->device)) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "%s: %s of the whole module is %s %s", sender->call,
+                         entry->path, whole->is_contiguous ? "on device" : "not contiguous, on device",
+                         device_name(whole->storage->device));
     }
     return tensor_wait_readable(whole);
 }
@@ -92,13 +94,21 @@ static bool is_elsewhere(const struct sender *sender, const shoal_fsdp_param *fo
     return !fsdp_mesh_is_same(found->unit->mesh, sender->mesh);
 }
 
+static void need_staged(struct sender *sender, size_t bytes)
+{
+    sender->staged_bytes = bytes + 1 > sender->staged_bytes ? bytes + 1 : sender->staged_bytes;
+}
+
 static void note_bytes(struct sender *sender, const shoal_fsdp_param *found)
 {
     const struct fsdp_array array = fsdp_param_values(param_of(found));
     size_t bytes = fsdp_array_blocks_bytes(&array, found->unit->mesh);
-    size_t whole = is_elsewhere(sender, found) ? whole_bytes(param_of(found)) + 1 : 0;
     sender->blocks_bytes = bytes > sender->blocks_bytes ? bytes : sender->blocks_bytes;
-    sender->staged_bytes = whole > sender->staged_bytes ? whole : sender->staged_bytes;
+    if (is_elsewhere(sender, found)) {
+        need_staged(sender, whole_bytes(param_of(found)));
+    } else if (!device_is_host(array.device)) {
+        need_staged(sender, array.param->padded_count * dtype_bytes(array.dtype));
+    }
 }
 
 static shoal_status look_at_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
@@ -116,6 +126,7 @@ static shoal_status look_at_entry(void *context, const shoal_module_entry *entry
                          entry->path);
     } else {
         TRY(tensor_wait_writable(entry->tensor, /*overwrites=*/true));
+        need_staged(sender, device_is_host(entry->tensor->storage->device) ? 0 : tensor_bytes(entry->tensor));
     }
     return sender->is_root ? check_whole(sender, entry, param_of(found)) : SHOAL_OK;
 }
@@ -123,12 +134,15 @@ static shoal_status look_at_entry(void *context, const shoal_module_entry *entry
 /* Broadcasts a buffer, or a parameter that is not sharded. */
 static shoal_status send_bytes(const struct sender *sender, shoal_tensor *tensor, const void *values)
 {
-    void *data;
-    TRY(tensor_host_address(tensor, &data));
+    shoal_device device = tensor->storage->device;
+    struct address target;
+    TRY(tensor_address(tensor, &target));
+    void *data = device_is_host(device) ? address_pointer(target) : sender->staged;
     if (values && tensor_bytes(tensor) > 0) {
         memmove(data, values, tensor_bytes(tensor));
     }
-    return fsdp_mesh_broadcast(sender->mesh, data, tensor_bytes(tensor), sender->root);
+    TRY(fsdp_mesh_broadcast(sender->mesh, data, tensor_bytes(tensor), sender->root));
+    return stream_write(device, target, data, tensor_bytes(tensor));
 }
 
 /* Sends a parameter of a unit on another mesh, of which the root need not be a rank: as a whole, over the ranks of the
@@ -140,8 +154,8 @@ static shoal_status send_whole(const struct sender *sender, const struct fsdp_pa
         memcpy(sender->staged, values, whole_bytes(param));
     }
     TRY(fsdp_mesh_broadcast(sender->mesh, sender->staged, whole_bytes(param), sender->root));
-    fsdp_param_load(param, sender->staged);
-    return SHOAL_OK;
+    const struct fsdp_array shard = fsdp_param_values(param);
+    return fsdp_array_load(&shard, sender->staged);
 }
 
 static shoal_status send_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
@@ -157,7 +171,8 @@ static shoal_status send_entry(void *context, const shoal_module_entry *entry, s
     if (found && is_elsewhere(sender, found)) {
         TRY(send_whole(sender, param_of(found), values));
     } else if (found) {
-        TRY(fsdp_param_broadcast(param_of(found), found->unit->mesh, values, sender->blocks, sender->root));
+        TRY(fsdp_param_broadcast(param_of(found), found->unit->mesh, values, sender->blocks, sender->staged,
+                                 sender->root));
     } else {
         TRY(send_bytes(sender, entry->tensor, values));
     }

@@ -123,8 +123,9 @@ static shoal_status make_padded(const struct fsdp_tensors *tensors, const struct
     layout.shape[param->dim] = param->chunk;
     layout_fill_strides(layout.n_dims, layout.shape, layout.strides);
     shoal_tensor *sharded = shoal_tensor_ref(tensors->sharded);
-    shoal_status status = storage_create_borrowed(SHOAL_CPU, param->padded_count * dtype_bytes(param->dtype),
-                                                  address_of(param->shard), release_shard, sharded, &storage);
+    shoal_status status =
+        storage_create_borrowed(param->device, param->padded_count * dtype_bytes(param->dtype), param->shard,
+                                release_shard, sharded, &storage);
     if (status != SHOAL_OK) {
         shoal_tensor_unref(sharded);
         return status;

@@ -5,6 +5,7 @@
 
 #include "autograd/leaf.h"
 #include "base/try.h"
+#include "kernel/moves.h"
 #include "op/operand.h"
 #include "parallel/fsdp/engine/reduce/partial.h"
 #include "parallel/fsdp/engine/state/context.h"
@@ -40,8 +41,7 @@ shoal_status fsdp_wrapper_need_partial(const struct fsdp_wrapper *wrapper, size_
         return SHOAL_OK;
     }
     const struct layout layout = layout_of(param);
-    TRY(storage_create_borrowed(SHOAL_CPU, bytes_of(unit, param), address_of(param->shard), NULL, NULL,
-                                &storage));
+    TRY(storage_create_borrowed(unit->device, bytes_of(unit, param), param->shard, NULL, NULL, &storage));
     TRY(tensor_create(storage, unit->grads.dtype, &layout, &tensors->partial));
     TRY(shoal_tensor_set_name(tensors->partial, param->name));
     TRY(storage_release(tensors->partial->storage));
@@ -70,8 +70,8 @@ static shoal_status give_param(const struct fsdp_wrapper *wrapper, size_t index)
         return SHOAL_OK;
     }
     TRY(tensor_wait_readable(gradient));
-    TRY(storage_create_borrowed(SHOAL_CPU, bytes_of(unit, param), address_of(fsdp_partial_at(unit, param)),
-                                NULL, NULL, &storage));
+    TRY(storage_create_borrowed(unit->device, bytes_of(unit, param), fsdp_partial_at(unit, param), NULL, NULL,
+                                &storage));
     TRY(tensor_create(storage, unit->grads.dtype, &layout, &room));
     shoal_status status = gradient->count > 0 ? op_copy_into(room, gradient) : SHOAL_OK;
     shoal_tensor_unref(room);
@@ -101,15 +101,16 @@ static shoal_status take_param(const struct fsdp_wrapper *wrapper, size_t index)
     const struct fsdp_param *param = &unit->params[index];
     const struct layout layout = layout_of(param);
     shoal_tensor *gradient;
-    void *data;
+    struct address data;
     TRY(fsdp_wrapper_need_partial(wrapper, index));
     TRY(tensor_create_empty(wrapper->tensors[index].sharded->storage->device, unit->grads.dtype,
                             layout.n_dims, layout.shape, &gradient));
-    shoal_status status = tensor_host_address(gradient, &data);
-    if (status == SHOAL_OK && param->padded_count > 0) {
-        memcpy(data, fsdp_partial_at(unit, param), bytes_of(unit, param));
-    }
+    shoal_status status = tensor_address(gradient, &data);
     if (status == SHOAL_OK) {
+        struct moves moves;
+        moves_begin(&moves, unit->device);
+        moves_copy(&moves, unit->grads.dtype, data, fsdp_partial_at(unit, param), param->padded_count);
+        moves_end(&moves);
         status = leaf_keep_gradient(leaf_of(wrapper->tensors[index].partial), gradient);
     }
     shoal_tensor_unref(gradient);

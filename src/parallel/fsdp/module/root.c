@@ -156,8 +156,8 @@ static shoal_status make_full(struct fsdp_tensors *tensors, const struct fsdp_pa
     struct layout layout = {.n_dims = param->n_dims};
     memcpy(layout.shape, param->shape, sizeof layout.shape);
     layout_fill_strides(layout.n_dims, layout.shape, layout.strides);
-    TRY(storage_create_borrowed(SHOAL_CPU, param->count * dtype_bytes(param->compute),
-                                address_of(param->shard), NULL, NULL, &storage));
+    TRY(storage_create_borrowed(param->device, param->count * dtype_bytes(param->compute), param->shard, NULL,
+                                NULL, &storage));
     TRY(tensor_create(storage, param->compute, &layout, &tensors->full));
     TRY(shoal_tensor_set_name(tensors->full, param->name));
     storage_set_read_only(tensors->full->storage,

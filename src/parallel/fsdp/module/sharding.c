@@ -143,7 +143,7 @@ static shoal_status cut_parameter(struct collector *collector, const shoal_modul
     shoal_status status = fsdp_param_init(&param, entry->path, entry->tensor->dtype, layout->n_dims,
                                           layout->shape, dim, wrapper->mesh.shard, wrapper->mesh.n_shards);
     if (status == SHOAL_OK) {
-        status = fsdp_take_values(tensors, &param);
+        status = fsdp_take_values(tensors, &param, options->device);
     }
     if (status == SHOAL_OK) {
         status = fsdp_make_sharded(tensors, &param, entry->path, wrapper->mesh.n_shards);
@@ -340,7 +340,8 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
                                   .reshard_ranks = options->reshard_ranks,
                                   .forward_prefetch = options->forward_prefetch,
                                   .max_reduces = options->max_reduces,
-                                  .sharded = options->sharded};
+                                  .sharded = options->sharded,
+                                  .device = options->device};
     TRY(fsdp_check_options(&mesh, &checked));
     if (options->all_ranks && shoal_group_world(options->all_ranks) != mesh.world) {
         return error_set(SHOAL_ERR_INVALID, "all_ranks is a group of another world than the mesh");

@@ -5,9 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/mem.h"
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "kernel/moves.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/autograd.h"
@@ -19,8 +18,7 @@
 
 static void free_shard(void *context, void *data)
 {
-    (void)context;
-    mem_free(data);
+    storage_free_memory(context, data);
 }
 
 /* Only the memory of shards and of gathered parameters has one of these deleters. */
@@ -35,8 +33,8 @@ static shoal_status wrap_shard(struct fsdp_param *param, const struct layout *la
                                shoal_tensor **tensor_out)
 {
     struct storage *storage;
-    TRY(storage_create_borrowed(SHOAL_CPU, param->shard_count * dtype_bytes(param->dtype),
-                                address_of(param->shard), free_shard, NULL, &storage));
+    TRY(storage_create_borrowed(param->device, param->shard_count * dtype_bytes(param->dtype), param->shard,
+                                free_shard, (void *)(uintptr_t)param->device, &storage));
     param->is_lent = true;
     return tensor_create(storage, param->dtype, layout, tensor_out);
 }
@@ -78,18 +76,20 @@ shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *
                                                   : SHOAL_OK;
 }
 
-shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param)
+shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param, shoal_device device)
 {
     shoal_tensor *original = tensors->original;
-    void *data;
+    struct address data;
+    bool has_values = device_has_data(original->storage->device);
+    param->device = has_values ? original->storage->device : device;
     TRY(fsdp_param_allocate(param));
-    if (!device_has_data(original->storage->device)) {
+    if (!has_values) {
         tensors->needs_values = param->shard_count > 0;
         return SHOAL_OK;
     }
     TRY(tensor_wait_readable(original));
-    TRY(tensor_host_address(original, &data));
-    fsdp_param_load(param, data);
+    TRY(tensor_address(original, &data));
+    fsdp_param_cut(param, data);
     return SHOAL_OK;
 }
 
@@ -128,16 +128,21 @@ static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_
                                       shoal_tensor *now)
 {
     struct fsdp_param replaced = *param;
-    void *data;
+    struct address data;
     TRY(tensor_wait_readable(now));
-    TRY(tensor_host_address(now, &data));
+    TRY(tensor_address(now, &data));
+    replaced.device = now->storage->device;
     replaced.dtype = replaced.compute = now->dtype;
     replaced.requires_grad = shoal_requires_grad(now);
     TRY(fsdp_param_allocate(&replaced));
-    kernel_copy(replaced.shard, data, param->shard_count * dtype_bytes(now->dtype));
-    shoal_status status = storage_rebind(now->storage, address_of(replaced.shard), free_shard, NULL);
+    struct moves moves;
+    moves_begin(&moves, replaced.device);
+    moves_copy(&moves, now->dtype, replaced.shard, data, param->shard_count);
+    moves_end(&moves);
+    shoal_status status =
+        storage_rebind(now->storage, replaced.shard, free_shard, (void *)(uintptr_t)replaced.device);
     if (status != SHOAL_OK) {
-        mem_free(replaced.shard);
+        device_memory_free(replaced.device, replaced.shard);
         return error_prefix(status, "parameter %s", param->name);
     }
     *param = replaced;
@@ -159,7 +164,7 @@ shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper)
                                   now));
         }
     }
-    return SHOAL_OK;
+    return fsdp_unit_set_device(wrapper->unit);
 }
 
 /* Inputs and outputs ------------------------------------------------------------------------------------- */

@@ -8,8 +8,9 @@
 
 /* Whether the tensor is a shard, or a whole parameter that was gathered. */
 bool fsdp_is_of_unit(const shoal_tensor *tensor);
-/* Allocates the shard, and copies this rank's part of the original into it; zeros if that has no data. */
-shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param);
+/* Allocates the shard, and copies this rank's part of the original into it; on `device`, and zeros, if that has no
+   data. */
+shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param, shoal_device device);
 /* Whether the original had no data, and nobody has written the shard since. */
 bool fsdp_needs_values(const struct fsdp_tensors *tensors);
 /* Marks the tensor as a shard of a parameter that is cut into `n_shards`; 0 means that it is not a shard any more. */

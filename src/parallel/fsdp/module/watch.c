@@ -2,13 +2,12 @@
 /* Tensors and gradients of a unit that belongs to modules. */
 #include "parallel/fsdp/module/watch.h"
 
-#include <string.h>
-
 #include "autograd/hooks.h"
 #include "autograd/leaf.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "kernel/moves.h"
 #include "module/module.h"
 #include "op/operand.h"
 #include "parallel/fsdp/engine/agree/compare.h"
@@ -167,8 +166,8 @@ static shoal_status bind_full(struct fsdp_unit *unit)
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         struct fsdp_tensors *tensors = &wrapper->tensors[i];
         const struct fsdp_param *param = &unit->params[i];
-        void *data = (void *)(uintptr_t)fsdp_unit_param(unit, param); /* the storage is read-only */
-        TRY(storage_rebind(tensors->full->storage, address_of(data), fsdp_keep_gathered, NULL));
+        /* The storage is read-only. */
+        TRY(storage_rebind(tensors->full->storage, fsdp_unit_param(unit, param), fsdp_keep_gathered, NULL));
         TRY(follow_freezing(tensors, param));
     }
     return fsdp_wrapper_show_full(wrapper);
@@ -226,14 +225,17 @@ static bool is_kept(const struct fsdp_unit *unit, const struct fsdp_param *param
 static void move_blocks(const struct fsdp_unit *unit, const struct fsdp_block *from, const size_t *offsets)
 {
     size_t n_shards = (size_t)unit->mesh->n_shards;
+    struct moves moves;
+    moves_begin(&moves, unit->device);
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
         if (param->is_reduced && offsets[i] != SIZE_MAX) {
             param->is_unset = false;
-            memcpy(unit->grads.buffer->data + param->reduce_offset, from->data + offsets[i],
-                   n_shards * param->padded_count * dtype_bytes(unit->grads.dtype));
+            moves_copy(&moves, unit->grads.dtype, fsdp_region_of(unit, param),
+                       address_add(from->data, (ptrdiff_t)offsets[i]), n_shards * param->padded_count);
         }
     }
+    moves_end(&moves);
 }
 
 /* A parameter gets its first gradient after the unit began to accumulate: takes a buffer with room for it, and
@@ -330,7 +332,10 @@ static shoal_status get_pending(struct fsdp_unit *unit, size_t index, shoal_pend
     pending->full_dtype = grad->dtype;
     pending->full_count = wrapper->unit->params[index].count;
     pending->n_blocks = 1;
-    return tensor_host_address(grad, &pending->full);
+    struct address data;
+    TRY(tensor_address(grad, &data));
+    pending->full = address_pointer(data);
+    return SHOAL_OK;
 }
 
 static shoal_status lend_grad(const struct fsdp_unit *unit, const struct fsdp_param *param,
@@ -338,9 +343,8 @@ static shoal_status lend_grad(const struct fsdp_unit *unit, const struct fsdp_pa
 {
     struct storage *storage;
     shoal_tensor *grad;
-    TRY(storage_create_borrowed(SHOAL_CPU, param->count * dtype_bytes(param->compute),
-                                address_of(unit->grads.buffer->data + param->reduce_offset), NULL, NULL,
-                                &storage));
+    TRY(storage_create_borrowed(unit->device, param->count * dtype_bytes(param->compute),
+                                fsdp_region_of(unit, param), NULL, NULL, &storage));
     TRY(tensor_create(storage, param->compute, &tensors->full->layout, &grad));
     shoal_status status = shoal_set_grad(tensors->full, grad);
     tensors->lent = status == SHOAL_OK ? storage : NULL;
@@ -365,13 +369,13 @@ static shoal_status lend(struct fsdp_unit *unit)
 static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_tensor *grad)
 {
     shoal_tensor *copy = NULL;
-    void *data;
+    struct address data;
     TRY(tensor_wait_readable(grad));
     if (!grad->is_contiguous) {
         TRY(copy_grad(grad, &copy));
         grad = copy;
     }
-    shoal_status status = tensor_host_address(grad, &data);
+    shoal_status status = tensor_address(grad, &data);
     if (status == SHOAL_OK) {
         fsdp_unit_put_grad(unit, param, grad->dtype, data);
     }
@@ -428,7 +432,7 @@ static void give_away(struct fsdp_unit *unit, struct fsdp_tensors *tensors, stru
                        param->shard_count * dtype_bytes(param->dtype));
     shoal_tensor_unref(tensors->shard_grad);
     tensors->shard_grad = NULL;
-    param->shard_grad = NULL;
+    param->shard_grad = ADDRESS_NONE;
     param->is_grad_lent = false;
 }
 
@@ -467,13 +471,13 @@ static shoal_status land_grad(struct fsdp_unit *unit, size_t index)
     struct fsdp_tensors *tensors = &((struct fsdp_wrapper *)unit->owner)->tensors[index];
     shoal_tensor *grad = leaf_gradient(tensors->full);
     shoal_tensor *copy = NULL;
-    void *data;
+    struct address data;
     TRY(tensor_wait_readable(grad));
     if (!grad->is_contiguous) {
         TRY(copy_grad(grad, &copy));
         grad = copy;
     }
-    shoal_status status = tensor_host_address(grad, &data);
+    shoal_status status = tensor_address(grad, &data);
     if (status == SHOAL_OK) {
         status = fsdp_land_whole(unit, &unit->params[index], grad->dtype, data);
     }
@@ -481,18 +485,13 @@ static shoal_status land_grad(struct fsdp_unit *unit, size_t index)
     return status == SHOAL_OK ? shoal_set_grad(tensors->full, NULL) : status;
 }
 
-static void free_memory(void *context, void *data)
-{
-    (void)context;
-    mem_free(data);
-}
-
 /* Makes a tensor over the gradient of the shard. It owns that memory from now on. */
 static shoal_status make_grad(struct fsdp_tensors *tensors, struct fsdp_param *param)
 {
     struct storage *storage;
-    TRY(storage_create_borrowed(SHOAL_CPU, param->shard_count * dtype_bytes(param->dtype),
-                                address_of(param->shard_grad), free_memory, NULL, &storage));
+    TRY(storage_create_borrowed(param->device, param->shard_count * dtype_bytes(param->dtype),
+                                param->shard_grad, storage_free_memory, (void *)(uintptr_t)param->device,
+                                &storage));
     param->is_grad_lent = true;
     return tensor_create(storage, param->dtype, &tensors->sharded->layout, &tensors->shard_grad);
 }

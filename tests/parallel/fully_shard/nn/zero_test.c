@@ -339,7 +339,7 @@ static void check_memory(struct rank *self, bool reduces_always)
             CHECK_OK(
                 shoal_fsdp_get_pending(shoal_fully_shard_param(bench.sharded.root, "0.weight"), &pending));
             const struct fsdp_block *own = bench_unit(bench.sharded.layers[0])->grads.own;
-            CHECK(is_on ? !pending.full : pending.full == own->data);
+            CHECK(is_on ? !pending.full : pending.full == address_pointer(own->data));
             CHECK(!shoal_grad(fsdp_wrapper_of(bench.sharded.root)->tensors[0].full));
         }
         read_memory(&bench, step == 0 ? &first : &now);
@@ -497,7 +497,8 @@ TEST_RANKS(what_waits, 2)
         CHECK(table.full && table.n_blocks == 1 && table.full_count == 12 * NET_BATCH);
         CHECK(table.full && ((float *)table.full)[0] != 0.0F);
         const struct fsdp_block *own = bench_unit(root)->grads.own;
-        CHECK((char *)scale.full >= own->data && (char *)scale.full < own->data + own->bytes);
+        const char *data = address_pointer(own->data);
+        CHECK((char *)scale.full >= data && (char *)scale.full < data + own->bytes);
     }
     CHECK_OK(shoal_set_requires_grad(shoal_module_parameter(root, "scale"), false));
     CHECK_OK(shoal_scope_begin());

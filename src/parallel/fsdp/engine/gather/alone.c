@@ -2,7 +2,7 @@
 /* Gathers where there is one shard: it is the whole parameter. Memory is needed only if parameters are cast. */
 #include "base/trace.h"
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "kernel/moves.h"
 #include "parallel/fsdp/engine/gather/encoded.h"
 #include "parallel/fsdp/engine/gather/full.h"
 #include "parallel/fsdp/engine/gather/way.h"
@@ -27,13 +27,19 @@ static shoal_status finish(struct fsdp_unit *unit)
     }
     TRY(fsdp_full_allocate(unit));
     uint64_t begin_ticks = trace_begin();
+    struct moves moves;
+    moves_begin(&moves, unit->device);
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
         if (!param->extension) {
-            kernel_cast(param->compute, unit->gather.full + param->window_offset, param->dtype, param->shard,
-                        param->count);
+            moves_add(&moves, (struct kernel_move){.dst = fsdp_full_at(unit, param),
+                                                   .src = param->shard,
+                                                   .count = param->count,
+                                                   .dst_dtype = param->compute,
+                                                   .src_dtype = param->dtype});
         }
     }
+    moves_end(&moves);
     trace_end(begin_ticks, TRACE_OP, "fsdp.cast_parameters");
     shoal_status status = fsdp_encoded_alone(unit);
     if (status != SHOAL_OK) {

@@ -2,9 +2,9 @@
 /* Gathers by an all-gather of rows (rows.h) into memory of this rank, which are then unpacked: for transports without
    windows, and with SHOAL_FSDP_GATHER=copy. */
 #include "base/error.h"
-#include "base/mem.h"
 #include "base/try.h"
 #include "comm/call/collectives.h"
+#include "device/device.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/gather/full.h"
 #include "parallel/fsdp/engine/gather/way.h"
@@ -18,19 +18,19 @@
 
 static void drop(struct fsdp_unit *unit)
 {
-    if (unit->gather.staged) {
+    if (!address_is_none(unit->gather.staged)) {
         fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER, unit->gather.staged_bytes);
-        mem_free(unit->gather.staged);
-        unit->gather.staged = NULL;
+        device_memory_free(unit->device, unit->gather.staged);
+        unit->gather.staged = ADDRESS_NONE;
     }
 }
 
 /* Allocates memory for the rows. If there is none, tells the other ranks, which would wait for this one. */
 static shoal_status stage(struct fsdp_unit *unit, size_t bytes)
 {
-    unit->gather.staged = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
-    if (!unit->gather.staged) {
-        return fsdp_mark_failure(unit, error_prefix(SHOAL_ERR_NO_MEMORY, "memory to gather parameters"));
+    shoal_status status = device_memory_allocate(unit->device, bytes, &unit->gather.staged);
+    if (status != SHOAL_OK) {
+        return fsdp_mark_failure(unit, error_prefix(status, "memory to gather parameters"));
     }
     unit->gather.staged_bytes = bytes;
     fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, bytes);
@@ -41,7 +41,7 @@ static shoal_status start(struct fsdp_unit *unit)
 {
     struct fsdp_rows rows = fsdp_rows_of(unit);
     TRY(stage(unit, rows.n_rows * rows.bytes));
-    char *mine = unit->gather.staged + rows.mine * rows.bytes;
+    struct address mine = address_add(unit->gather.staged, (ptrdiff_t)(rows.mine * rows.bytes));
     shoal_status packed = fsdp_rows_pack(&rows, unit, mine);
     if (packed != SHOAL_OK) {
         drop(unit);
@@ -50,7 +50,10 @@ static shoal_status start(struct fsdp_unit *unit)
     struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_GATHER);
     struct collective call = {.kind = COLLECTIVE_ALL_GATHER,
                               .dtype = SHOAL_U8,
-                              .single = {.send = mine, .recv = unit->gather.staged, .count = rows.bytes},
+                              .device = unit->device,
+                              .single = {.send = address_pointer(mine),
+                                         .recv = address_pointer(unit->gather.staged),
+                                         .count = rows.bytes},
                               .purpose = &purpose};
     shoal_status status = collectives_start(rows.group, &call, &unit->gather.work);
     if (status != SHOAL_OK) {

@@ -19,7 +19,7 @@ static void drop(struct fsdp_unit *unit)
     const shoal_custom_all_gather *custom = &unit->hooks.all_gather;
     shoal_work_free(unit->gather.compared); /* a barrier, which uses no memory of ours */
     unit->gather.compared = NULL;
-    if (unit->gather.staged) {
+    if (!address_is_none(unit->gather.staged)) {
         fsdp_custom_drop_work(&unit->gather.work);
         fsdp_custom_release(unit, custom->release, custom->context, &unit->gather.staged,
                             unit->gather.staged_bytes);
@@ -33,15 +33,15 @@ static shoal_status call_object(struct fsdp_unit *unit)
     unit->gather.staged_bytes = fsdp_custom_bytes(rows.n_rows * rows.bytes);
     TRY(fsdp_custom_allocate(unit, custom->allocate, custom->context, unit->gather.staged_bytes,
                              &unit->gather.staged));
-    char *mine = unit->gather.staged + rows.mine * rows.bytes;
+    struct address mine = address_add(unit->gather.staged, (ptrdiff_t)(rows.mine * rows.bytes));
     TRY(fsdp_rows_pack(&rows, unit, mine));
     struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_GATHER);
     TRY(collectives_barrier_start(rows.group, &purpose, &unit->gather.compared));
     error_clear();
     unit->context->n_callbacks++;
     shoal_status status =
-        custom->call(custom->context, unit->gather.staged, mine, rows.bytes / dtype_bytes(rows.dtype),
-                     rows.dtype, rows.group, &unit->gather.work);
+        custom->call(custom->context, address_pointer(unit->gather.staged), address_pointer(mine),
+                     rows.bytes / dtype_bytes(rows.dtype), rows.dtype, rows.group, &unit->gather.work);
     unit->context->n_callbacks--;
     return status;
 }

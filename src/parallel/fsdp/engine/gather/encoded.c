@@ -5,22 +5,23 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "base/mem.h"
 #include "base/try.h"
 #include "comm/lane/handles.h"
+#include "device/device.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/agree/marks.h"
+#include "parallel/fsdp/engine/gather/full.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/extension.h"
 #include "parallel/fsdp/engine/state/lanes.h"
 #include "parallel/fsdp/engine/state/memory.h"
 #include "parallel/fsdp/engine/state/param.h"
 
-shoal_status fsdp_encode(const struct fsdp_unit *unit, const struct fsdp_param *param, char *encoded)
+shoal_status fsdp_encode(const struct fsdp_unit *unit, const struct fsdp_param *param, struct address encoded)
 {
     struct fsdp_context *context = unit->context;
     context->n_callbacks++;
-    shoal_status status = fsdp_extension_encode(param, unit->mesh->gather, encoded);
+    shoal_status status = fsdp_extension_encode(param, unit->mesh->gather, address_pointer(encoded));
     context->n_callbacks--;
     return status;
 }
@@ -52,12 +53,19 @@ void fsdp_encoded_lay_out(struct fsdp_unit *unit)
     unit->gather.encoded_bytes = staged;
 }
 
+/* Extensions are refused where the host has no access. */
+static char *staged_of(const struct fsdp_unit *unit)
+{
+    return address_pointer(unit->gather.staged);
+}
+
 static shoal_status encode_all(struct fsdp_unit *unit)
 {
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
         if (param->extension) {
-            TRY(fsdp_encode(unit, param, unit->gather.staged + param->extension->staged_offset));
+            ptrdiff_t at = (ptrdiff_t)param->extension->staged_offset;
+            TRY(fsdp_encode(unit, param, address_add(unit->gather.staged, at)));
         }
     }
     return SHOAL_OK;
@@ -69,23 +77,23 @@ shoal_status fsdp_encoded_stage(struct fsdp_unit *unit)
         return SHOAL_OK;
     }
     size_t bytes = unit->gather.encoded_bytes;
-    unit->gather.staged = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
-    if (!unit->gather.staged) {
-        return fsdp_mark_failure(unit, error_prefix(SHOAL_ERR_NO_MEMORY, "memory to encode parameters"));
+    shoal_status status = device_memory_allocate(unit->device, bytes, &unit->gather.staged);
+    if (status != SHOAL_OK) {
+        return fsdp_mark_failure(unit, error_prefix(status, "memory to encode parameters"));
     }
     unit->gather.staged_bytes = bytes;
     unit->gather.undecoded = SHOAL_OK;
     fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, bytes);
-    shoal_status status = encode_all(unit);
+    status = encode_all(unit);
     return status == SHOAL_OK ? SHOAL_OK : fsdp_mark_failure(unit, status);
 }
 
 void fsdp_encoded_drop(struct fsdp_unit *unit)
 {
-    if (unit->gather.staged) {
+    if (!address_is_none(unit->gather.staged)) {
         fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER, unit->gather.staged_bytes);
-        mem_free(unit->gather.staged);
-        unit->gather.staged = NULL;
+        device_memory_free(unit->device, unit->gather.staged);
+        unit->gather.staged = ADDRESS_NONE;
     }
 }
 
@@ -102,7 +110,7 @@ size_t fsdp_encoded_piece(const struct fsdp_unit *unit, const struct fsdp_param 
     if (!crosses_hosts(unit)) {
         return 0;
     }
-    *piece = (shoal_window_piece){.data = unit->gather.staged + extension->staged_offset,
+    *piece = (shoal_window_piece){.data = staged_of(unit) + extension->staged_offset,
                                   .count = extension->bytes,
                                   .data_dtype = SHOAL_U8,
                                   .window_dtype = SHOAL_U8,
@@ -118,7 +126,7 @@ static shoal_status decode_member(const struct fsdp_unit *unit, int member, char
         if (!extension) {
             continue;
         }
-        const char *encoded = member == unit->mesh->shard ? unit->gather.staged + extension->staged_offset
+        const char *encoded = member == unit->mesh->shard ? staged_of(unit) + extension->staged_offset
                                                           : window + place_of(extension, member);
         TRY(fsdp_extension_decode(param, member, encoded, window + param->window_offset));
     }
@@ -160,8 +168,8 @@ shoal_status fsdp_encoded_alone(struct fsdp_unit *unit)
     for (size_t i = 0; i < unit->n_params && status == SHOAL_OK; i++) {
         const struct fsdp_param *param = &unit->params[i];
         if (param->extension) {
-            status = fsdp_extension_decode_all(param, unit->gather.staged + param->extension->staged_offset,
-                                               0, unit->gather.full + param->window_offset);
+            status = fsdp_extension_decode_all(param, staged_of(unit) + param->extension->staged_offset, 0,
+                                               address_pointer(fsdp_full_at(unit, param)));
             status = status == SHOAL_OK ? SHOAL_OK : fsdp_mark_failure(unit, status);
         }
     }

@@ -13,7 +13,8 @@
 #include "shoal/window.h"
 
 /* Calls the program's function for this rank's rows. */
-shoal_status fsdp_encode(const struct fsdp_unit *unit, const struct fsdp_param *param, char *encoded);
+shoal_status fsdp_encode(const struct fsdp_unit *unit, const struct fsdp_param *param,
+                         struct address encoded);
 
 /* Chooses the places of encoded shards, and the size of the unit's window. Full parameters have their places. */
 void fsdp_encoded_lay_out(struct fsdp_unit *unit);

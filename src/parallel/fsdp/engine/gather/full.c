@@ -2,7 +2,8 @@
 /* Memory for full parameters that are not in a window. */
 #include "parallel/fsdp/engine/gather/full.h"
 
-#include "base/mem.h"
+#include "base/try.h"
+#include "device/device.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/memory.h"
 #include "parallel/fsdp/engine/state/param.h"
@@ -11,19 +12,16 @@
 shoal_status fsdp_full_allocate(struct fsdp_unit *unit)
 {
     size_t bytes = unit->gather.bytes;
-    unit->gather.full = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
-    if (!unit->gather.full) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
+    TRY(device_memory_allocate(unit->device, bytes, &unit->gather.full));
     fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, bytes);
     return SHOAL_OK;
 }
 
 void fsdp_full_free(struct fsdp_unit *unit)
 {
-    if (unit->gather.full) {
+    if (!address_is_none(unit->gather.full)) {
         fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER, unit->gather.bytes);
-        mem_free(unit->gather.full);
-        unit->gather.full = NULL;
+        device_memory_free(unit->device, unit->gather.full);
+        unit->gather.full = ADDRESS_NONE;
     }
 }

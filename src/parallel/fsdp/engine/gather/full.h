@@ -8,4 +8,10 @@
 shoal_status fsdp_full_allocate(struct fsdp_unit *unit);
 void fsdp_full_free(struct fsdp_unit *unit);
 
+/* Where a parameter has its place there. */
+static inline struct address fsdp_full_at(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    return address_add(unit->gather.full, (ptrdiff_t)param->window_offset);
+}
+
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/options.h"
 #include "comm/lane/handles.h"
+#include "device/device.h"
 #include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/extension.h"
@@ -23,7 +24,8 @@ static const struct fsdp_gather_way *choose(const struct fsdp_unit *unit)
         return &fsdp_gather_custom;
     }
     bool is_copied = option_choice(OPTION_FSDP_GATHER) == 1 || fsdp_has_whole_extension(unit);
-    return is_copied || !group_has_windows(unit->mesh->gather) ? &fsdp_gather_copy : &fsdp_gather_window;
+    bool has_windows = device_is_host(unit->device) && group_has_windows(unit->mesh->gather);
+    return is_copied || !has_windows ? &fsdp_gather_copy : &fsdp_gather_window;
 }
 
 shoal_status fsdp_gather_start(struct fsdp_unit *unit)
@@ -70,12 +72,13 @@ void fsdp_gather_drop(struct fsdp_unit *unit)
     drop(unit);
 }
 
-const void *fsdp_gather_data(const struct fsdp_unit *unit, const struct fsdp_param *param)
+struct address fsdp_gather_data(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
     if (unit->gather.window) {
-        return (const char *)shoal_window_data(unit->gather.window->window) + param->window_offset;
+        struct address window = address_of(shoal_window_data(unit->gather.window->window));
+        return address_add(window, (ptrdiff_t)param->window_offset);
     }
-    return unit->gather.full ? unit->gather.full + param->window_offset : param->shard;
+    return address_is_none(unit->gather.full) ? param->shard : fsdp_full_at(unit, param);
 }
 
 shoal_status fsdp_gather_give_up(struct fsdp_unit *unit)

@@ -13,7 +13,7 @@ shoal_status fsdp_gather_finish(struct fsdp_unit *unit);
 void fsdp_gather_drop(struct fsdp_unit *unit);
 
 /* fsdp_gather_data tells where a full parameter is once the gather has finished; the other call frees the memory. */
-const void *fsdp_gather_data(const struct fsdp_unit *unit, const struct fsdp_param *param);
+struct address fsdp_gather_data(const struct fsdp_unit *unit, const struct fsdp_param *param);
 shoal_status fsdp_gather_give_up(struct fsdp_unit *unit);
 
 #endif

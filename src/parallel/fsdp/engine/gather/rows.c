@@ -2,12 +2,11 @@
 /* Packs and unpacks the rows of a gather: rows.h has the layout. */
 #include "parallel/fsdp/engine/gather/rows.h"
 
-#include <string.h>
-
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "kernel/moves.h"
 #include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/engine/gather/encoded.h"
+#include "parallel/fsdp/engine/gather/full.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/extension.h"
 #include "parallel/fsdp/engine/state/lanes.h"
@@ -69,64 +68,82 @@ struct fsdp_rows fsdp_rows_of(const struct fsdp_unit *unit)
     return rows;
 }
 
-shoal_status fsdp_rows_pack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, char *row)
+/* A parameter's own elements in its row. */
+static struct kernel_move pack_one(const struct fsdp_rows *rows, const struct fsdp_param *param,
+                                   struct address place)
 {
-    memset(row, 0, rows->bytes);
+    return (struct kernel_move){.dst = place,
+                                .src = rows->is_kept ? param->kept : param->shard,
+                                .count = rows->is_kept ? param->kept_count : param->padded_count,
+                                .dst_dtype = param->compute,
+                                .src_dtype = rows->is_kept ? param->compute : param->dtype};
+}
+
+shoal_status fsdp_rows_pack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, struct address row)
+{
+    struct moves moves;
+    moves_begin(&moves, unit->device);
+    moves_clear(&moves, row, rows->bytes);
+    moves_end(&moves);
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
-        if (rows->is_kept) {
-            kernel_cast(param->compute, row, param->compute, param->kept, param->kept_count);
-        } else if (param->extension) {
+        if (extension_of(rows, param)) {
             TRY(fsdp_encode(unit, param, row));
         } else {
-            kernel_cast(param->compute, row, param->dtype, param->shard, param->padded_count);
+            moves_add(&moves, pack_one(rows, param, row));
         }
-        row += bytes_in_row(rows, unit, param);
+        row = address_add(row, (ptrdiff_t)bytes_in_row(rows, unit, param));
     }
+    moves_end(&moves);
     return SHOAL_OK;
 }
 
 /* Copies shard `w`, without its padding, to its places in the whole: one for each index of the outer dimension. */
-static void unpack_shard(const struct fsdp_param *param, size_t w, const char *from, char *full)
+static void unpack_shard(struct moves *moves, const struct fsdp_param *param, size_t w, struct address from,
+                         struct address full)
 {
     size_t element_bytes = dtype_bytes(param->compute);
     int64_t begin;
     int64_t end;
     fsdp_param_rows(param, (int64_t)w, &begin, &end);
-    size_t piece = (size_t)((end - begin) * param->inner) * element_bytes;
+    size_t piece = (size_t)((end - begin) * param->inner);
     for (int64_t o = 0; o < param->outer && piece > 0; o++) {
         size_t to = (size_t)((o * param->size + begin) * param->inner) * element_bytes;
-        kernel_copy(full + to, from + (size_t)o * piece, piece);
+        moves_copy(moves, param->compute, address_add(full, (ptrdiff_t)to),
+                   address_add(from, (ptrdiff_t)((size_t)o * piece * element_bytes)), piece);
     }
 }
 
 /* Copies the slice that neighbour `w` kept, which is a contiguous range of the whole, to its place. */
-static void unpack_kept(const struct fsdp_param *param, size_t w, size_t length, const char *from, char *full)
+static void unpack_kept(struct moves *moves, const struct fsdp_param *param, size_t w, size_t length,
+                        struct address from, struct address full)
 {
-    size_t element_bytes = dtype_bytes(param->compute);
     size_t begin = w * length;
     if (begin < param->count) {
         size_t count = param->count - begin < length ? param->count - begin : length;
-        kernel_copy(full + begin * element_bytes, from, count * element_bytes);
+        moves_copy(moves, param->compute, address_add(full, (ptrdiff_t)(begin * dtype_bytes(param->compute))),
+                   from, count);
     }
 }
 
-static void unpack_row(const struct fsdp_rows *rows, const struct fsdp_unit *unit, size_t w, const char *row)
+static void unpack_row(struct moves *moves, const struct fsdp_rows *rows, const struct fsdp_unit *unit,
+                       size_t w, struct address row)
 {
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
-        char *full = unit->gather.full + param->window_offset;
+        struct address full = fsdp_full_at(unit, param);
         if (rows->is_kept) {
-            unpack_kept(param, w, count_in_row(rows, unit, param), row, full);
+            unpack_kept(moves, param, w, count_in_row(rows, unit, param), row, full);
         } else if (!param->extension) {
-            unpack_shard(param, w, row, full);
+            unpack_shard(moves, param, w, row, full);
         }
-        row += bytes_in_row(rows, unit, param);
+        row = address_add(row, (ptrdiff_t)bytes_in_row(rows, unit, param));
     }
 }
 
 /* Decodes parameters with extensions, of all rows. */
-static shoal_status decode(const struct fsdp_rows *rows, const struct fsdp_unit *unit, const char *gathered)
+static shoal_status decode(const struct fsdp_rows *rows, const struct fsdp_unit *unit,
+                           struct address gathered)
 {
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
@@ -135,22 +152,25 @@ static shoal_status decode(const struct fsdp_rows *rows, const struct fsdp_unit 
             /* What is put side by side for it. */
             size_t joined = extension->given.is_by_rows ? 0 : rows->n_rows * extension->bytes;
             fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, joined);
-            shoal_status status = fsdp_extension_decode_all(param, gathered, rows->bytes,
-                                                            unit->gather.full + param->window_offset);
+            shoal_status status = fsdp_extension_decode_all(param, address_pointer(gathered), rows->bytes,
+                                                            address_pointer(fsdp_full_at(unit, param)));
             fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER, joined);
             TRY(status);
         }
-        gathered += bytes_in_row(rows, unit, param);
+        gathered = address_add(gathered, (ptrdiff_t)bytes_in_row(rows, unit, param));
     }
     return SHOAL_OK;
 }
 
 shoal_status fsdp_rows_unpack(const struct fsdp_rows *rows, const struct fsdp_unit *unit,
-                              const char *gathered)
+                              struct address gathered)
 {
+    struct moves moves;
+    moves_begin(&moves, unit->device);
     for (size_t w = 0; w < rows->n_rows; w++) {
-        unpack_row(rows, unit, w, gathered + w * rows->bytes);
+        unpack_row(&moves, rows, unit, w, address_add(gathered, (ptrdiff_t)(w * rows->bytes)));
     }
+    moves_end(&moves);
     shoal_status status = rows->is_kept ? SHOAL_OK : decode(rows, unit, gathered);
     return status == SHOAL_OK ? SHOAL_OK : fsdp_mark_failure(unit, status);
 }

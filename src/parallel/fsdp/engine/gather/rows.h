@@ -27,9 +27,9 @@ struct fsdp_rows {
 
 struct fsdp_rows fsdp_rows_of(const struct fsdp_unit *unit);
 /* Writes this rank's row. It fails only if a function of an extension does. */
-shoal_status fsdp_rows_pack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, char *row);
+shoal_status fsdp_rows_pack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, struct address row);
 /* Unpacks all rows into the unit's memory for full parameters. If this fails, the other ranks are told. */
 shoal_status fsdp_rows_unpack(const struct fsdp_rows *rows, const struct fsdp_unit *unit,
-                              const char *gathered);
+                              struct address gathered);
 
 #endif

@@ -3,9 +3,9 @@
 #include "parallel/fsdp/engine/state/unit.h"
 
 #include "base/error.h"
-#include "base/mem.h"
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "device/device.h"
+#include "kernel/moves.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/gather/gather.h"
@@ -80,11 +80,11 @@ static void drop_kept(struct fsdp_unit *unit)
 {
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
-        if (param->kept) {
+        if (!address_is_none(param->kept)) {
             fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER,
                                param->kept_count * dtype_bytes(param->compute));
-            mem_free(param->kept);
-            param->kept = NULL;
+            device_memory_free(unit->device, param->kept);
+            param->kept = ADDRESS_NONE;
         }
     }
 }
@@ -111,7 +111,7 @@ void fsdp_unit_forget_gather(struct fsdp_unit *unit)
     fsdp_gather_drop(unit);
 }
 
-const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param)
+struct address fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
     return fsdp_gather_data(unit, param);
 }
@@ -120,19 +120,23 @@ const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_para
 
 static shoal_status keep_part(struct fsdp_unit *unit)
 {
+    struct moves moves;
+    moves_begin(&moves, unit->device);
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
         size_t element_bytes = dtype_bytes(param->compute);
         size_t bytes = param->kept_count * element_bytes;
-        param->kept = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
-        if (!param->kept) {
+        shoal_status status = device_memory_allocate(unit->device, bytes, &param->kept);
+        if (status != SHOAL_OK) {
             drop_kept(unit);
-            return SHOAL_ERR_NO_MEMORY;
+            return status;
         }
         fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, bytes);
-        kernel_copy(param->kept,
-                    (const char *)fsdp_unit_param(unit, param) + param->kept_begin * element_bytes, bytes);
+        ptrdiff_t begin = (ptrdiff_t)(param->kept_begin * element_bytes);
+        moves_copy(&moves, param->compute, param->kept, address_add(fsdp_unit_param(unit, param), begin),
+                   param->kept_count);
     }
+    moves_end(&moves);
     return SHOAL_OK;
 }
 

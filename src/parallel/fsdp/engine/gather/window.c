@@ -34,7 +34,7 @@ static size_t fill_pieces(const struct fsdp_unit *unit, shoal_window_piece *piec
         const struct fsdp_param *param = &unit->params[i];
         size_t to_bytes = dtype_bytes(param->compute);
         if (unit->state == FSDP_KEPT) {
-            pieces[n++] = (shoal_window_piece){.data = param->kept,
+            pieces[n++] = (shoal_window_piece){.data = address_pointer(param->kept),
                                                .count = param->kept_count,
                                                .data_dtype = param->compute,
                                                .window_dtype = param->compute,
@@ -47,9 +47,10 @@ static size_t fill_pieces(const struct fsdp_unit *unit, shoal_window_piece *piec
         }
         size_t piece_count = fsdp_param_piece_count(param);
         size_t from_bytes = dtype_bytes(param->dtype);
+        const char *shard = address_pointer(param->shard);
         for (int64_t o = 0; o < param->outer; o++) {
             pieces[n++] =
-                (shoal_window_piece){.data = param->shard + (size_t)o * piece_count * from_bytes,
+                (shoal_window_piece){.data = shard + (size_t)o * piece_count * from_bytes,
                                      .count = piece_count,
                                      .data_dtype = param->dtype,
                                      .window_dtype = param->compute,
@@ -130,7 +131,8 @@ static shoal_status start(struct fsdp_unit *unit)
         struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_GATHER);
         const struct window_decoder decoder = {.decode = fsdp_encoded_decode, .context = unit};
         status = collectives_window_gather_start(unit->gather.window->window, pieces, n_pieces, &purpose,
-                                                 unit->gather.staged ? &decoder : NULL, &unit->gather.work);
+                                                 address_is_none(unit->gather.staged) ? NULL : &decoder,
+                                                 &unit->gather.work);
     }
     if (status != SHOAL_OK) {
         fsdp_encoded_drop(unit);

@@ -7,15 +7,12 @@
  */
 #include "parallel/fsdp/engine/reduce/grads.h"
 
-#include <string.h>
-
-#include "base/mem.h"
 #include "base/trace.h"
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "device/device.h"
+#include "kernel/moves.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
-#include "parallel/fsdp/engine/reduce/elements.h"
 #include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/engine/state/memory.h"
 #include "parallel/fsdp/engine/state/param.h"
@@ -163,22 +160,30 @@ shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
+/* Clears the region of a parameter from `begin` on. */
+static void clear(struct fsdp_unit *unit, struct fsdp_param *param, size_t begin)
+{
+    struct moves moves;
+    moves_begin(&moves, unit->device);
+    moves_clear(&moves, address_add(fsdp_region_of(unit, param), (ptrdiff_t)begin),
+                region_bytes(unit, param) - begin);
+    moves_end(&moves);
+    param->is_unset = false;
+}
+
 /* Clears the region of a parameter that was not written yet. This is done only when something is about to be added
    there: a kernel that stores needs no zeros, and a pass over the memory is saved. */
 static void clear_place(struct fsdp_unit *unit, struct fsdp_param *param)
 {
     if (param->is_unset) {
-        memset(unit->grads.buffer->data + param->reduce_offset, 0, region_bytes(unit, param));
-        param->is_unset = false;
+        clear(unit, param, 0);
     }
 }
 
 /* clear_place for a kernel that will write all elements of the parameter: clears only the padding after them. */
 static void clear_behind(struct fsdp_unit *unit, struct fsdp_param *param)
 {
-    size_t begin = param->count * dtype_bytes(unit->grads.dtype);
-    memset(unit->grads.buffer->data + param->reduce_offset + begin, 0, region_bytes(unit, param) - begin);
-    param->is_unset = false;
+    clear(unit, param, param->count * dtype_bytes(unit->grads.dtype));
 }
 
 void fsdp_unit_clear_unset(struct fsdp_unit *unit)
@@ -197,29 +202,31 @@ static bool stays_until_reduced(const struct fsdp_unit *unit, const struct fsdp_
 
 static void clear_grads(struct fsdp_unit *unit)
 {
+    struct moves moves;
+    moves_begin(&moves, unit->device);
     for (size_t i = 0; unit->grads.bytes > 0 && i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
         bool is_left = unit->grads.has_accumulated && stays_until_reduced(unit, param);
         param->is_clear = param->is_reduced && !param->is_direct && !is_left;
         if (param->is_clear) {
-            memset(unit->grads.data + param->grad_offset, 0, param->count * dtype_bytes(param->compute));
+            moves_clear(&moves, fsdp_written_at(unit, param), param->count * dtype_bytes(param->compute));
         }
     }
+    moves_end(&moves);
 }
 
-shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, char **data, size_t *capacity, size_t bytes)
+shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, struct address *data, size_t *capacity,
+                                   size_t bytes)
 {
     struct fsdp_memory *memory = &unit->context->memory;
     if (bytes <= *capacity) {
         return SHOAL_OK;
     }
-    mem_free(*data);
+    device_memory_free(unit->device, *data);
     fsdp_memory_remove(memory, FSDP_MEMORY_GRADIENTS, *capacity);
+    *data = ADDRESS_NONE;
     *capacity = 0;
-    *data = mem_alloc_aligned(bytes, FSDP_ALIGNMENT);
-    if (!*data) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
+    TRY(device_memory_allocate(unit->device, bytes, data));
     *capacity = bytes;
     fsdp_memory_add(memory, FSDP_MEMORY_GRADIENTS, bytes);
     return SHOAL_OK;
@@ -232,20 +239,20 @@ shoal_status fsdp_unit_need_grads(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
+struct address fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
 {
     if (param->count == 0) {
         return param->shard; /* any address will do: there are no elements to add to */
     }
     if (param->is_direct) {
         clear_place(unit, param);
-        return unit->grads.buffer->data + param->reduce_offset;
+        return fsdp_region_of(unit, param);
     }
     param->is_clear = false;
-    return unit->grads.data + param->grad_offset;
+    return fsdp_written_at(unit, param);
 }
 
-void *fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, bool *has_values_out)
+struct address fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, bool *has_values_out)
 {
     *has_values_out = param->count > 0 && !(param->is_direct ? param->is_unset : param->is_clear);
     if (param->count > 0 && param->is_direct && param->is_unset) {
@@ -255,7 +262,7 @@ void *fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, 
 }
 
 /* Casts a whole gradient to the dtype of the reduction, and copies or adds it to the blocks of its region. */
-static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad,
+static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, struct address grad,
                      bool is_added)
 {
     if (is_added || param->count < (size_t)unit->mesh->n_shards * param->padded_count) {
@@ -266,6 +273,8 @@ static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dty
     }
     size_t to_bytes = dtype_bytes(unit->grads.dtype);
     size_t from_bytes = dtype_bytes(dtype);
+    struct moves moves;
+    moves_begin(&moves, unit->device);
     for (int64_t w = 0; w < unit->mesh->n_shards; w++) {
         int64_t begin;
         int64_t end;
@@ -274,18 +283,21 @@ static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dty
         for (int64_t o = 0; o < param->outer; o++) {
             size_t to_at = (size_t)w * param->padded_count + (size_t)(o * param->chunk * param->inner);
             size_t from_at = (size_t)((o * param->size + begin) * param->inner);
-            char *to = unit->grads.buffer->data + param->reduce_offset + to_at * to_bytes;
-            const char *from = (const char *)grad + from_at * from_bytes;
-            if (is_added) {
-                fsdp_add_cast(unit->grads.dtype, to, dtype, from, count);
-            } else {
-                kernel_cast(unit->grads.dtype, to, dtype, from, count);
-            }
+            struct address to = address_add(fsdp_region_of(unit, param), (ptrdiff_t)(to_at * to_bytes));
+            moves_add(&moves,
+                      (struct kernel_move){.dst = to,
+                                           .src = address_add(grad, (ptrdiff_t)(from_at * from_bytes)),
+                                           .count = count,
+                                           .dst_dtype = unit->grads.dtype,
+                                           .src_dtype = dtype,
+                                           .is_added = is_added});
         }
     }
+    moves_end(&moves);
 }
 
-void fsdp_unit_put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad)
+void fsdp_unit_put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
+                        struct address grad)
 {
     /* A sum with the zeros of a place that has no gradient yet would lose the sign of -0. */
     uint64_t begin_ticks = trace_begin();
@@ -300,7 +312,7 @@ void fsdp_unit_collect_written(struct fsdp_unit *unit, bool is_new)
         struct fsdp_param *param = &unit->params[i];
         bool stays = stays_until_reduced(unit, param);
         if (param->is_reduced && !param->is_direct && (stays ? unit->config.sync : is_new)) {
-            put_grad(unit, param, param->compute, unit->grads.data + param->grad_offset,
+            put_grad(unit, param, param->compute, fsdp_written_at(unit, param),
                      unit->grads.has_accumulated && !stays);
         }
     }

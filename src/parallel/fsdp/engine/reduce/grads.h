@@ -8,10 +8,22 @@
 
 #include "parallel/fsdp/engine/state/context.h"
 
+/* Where a parameter has its places: in the unit's buffer, and in the memory for what kernels cannot write there. */
+static inline struct address fsdp_region_of(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    return address_add(unit->grads.buffer->data, (ptrdiff_t)param->reduce_offset);
+}
+
+static inline struct address fsdp_written_at(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    return address_add(unit->grads.data, (ptrdiff_t)param->grad_offset);
+}
+
 /* Where kernels add to the whole gradient. Valid after fsdp_unit_begin_grads. */
-void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param);
+struct address fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param);
 /* Like fsdp_unit_grad, but not cleared: if *has_values_out is false, the caller must write every element. */
-void *fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, bool *has_values_out);
+struct address fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param,
+                                       bool *has_values_out);
 
 /*
  * For the `collect` function of a watch. fsdp_unit_take_buffer makes room for the parameters with is_reduced, unless
@@ -20,7 +32,7 @@ void *fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, 
  */
 shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit);
 void fsdp_unit_put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
-                        const void *grad);
+                        struct address grad);
 
 /* Memory for gradients that kernels cannot write in the buffer: zeros, or what an earlier backward pass left. */
 shoal_status fsdp_unit_need_grads(struct fsdp_unit *unit);
@@ -29,7 +41,8 @@ void fsdp_unit_collect_written(struct fsdp_unit *unit, bool is_new);
 /* Writes zeros for parameters that the backward pass did not reach. */
 void fsdp_unit_clear_unset(struct fsdp_unit *unit);
 /* Makes `*data` at least `bytes` large. Its contents are lost if it grows. */
-shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, char **data, size_t *capacity, size_t bytes);
+shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, struct address *data, size_t *capacity,
+                                   size_t bytes);
 /* Whether the reduced gradient can stay in the buffer as the gradient of the shard: with the explicit calls, if there
    is one shard and gradients are reduced in the parameter's dtype. */
 bool fsdp_lands_in_place(const struct fsdp_unit *unit, const struct fsdp_param *param);

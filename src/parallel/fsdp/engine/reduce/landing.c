@@ -3,13 +3,12 @@
 #include "parallel/fsdp/engine/reduce/landing.h"
 
 #include "base/error.h"
-#include "base/mem.h"
 #include "base/trace.h"
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "device/device.h"
+#include "kernel/table.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
-#include "parallel/fsdp/engine/reduce/elements.h"
 #include "parallel/fsdp/engine/reduce/grads.h"
 #include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/engine/state/memory.h"
@@ -21,22 +20,21 @@
 #include "tensor/dtype.h"
 
 static shoal_status add_to_shard(const struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
-                                 const void *gradient)
+                                 struct address gradient)
 {
-    if (!param->shard_grad) {
+    if (address_is_none(param->shard_grad)) {
         size_t bytes = param->shard_count * dtype_bytes(param->dtype);
-        param->shard_grad = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
-        if (!param->shard_grad) {
-            return SHOAL_ERR_NO_MEMORY;
-        }
+        TRY(device_memory_allocate(unit->device, bytes, &param->shard_grad));
         fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_GRADIENTS, bytes);
     }
     uint64_t begin_ticks = trace_begin();
-    if (param->has_grad) {
-        fsdp_add_cast(param->dtype, param->shard_grad, dtype, gradient, param->shard_count);
-    } else {
-        kernel_cast(param->dtype, param->shard_grad, dtype, gradient, param->shard_count);
-    }
+    const struct kernel_move move = {.dst = param->shard_grad,
+                                     .src = gradient,
+                                     .count = param->shard_count,
+                                     .dst_dtype = param->dtype,
+                                     .src_dtype = dtype,
+                                     .is_added = param->has_grad};
+    kernel_of(unit->device)->move(&move, 1);
     trace_end(begin_ticks, TRACE_OP, "fsdp.land_gradient");
     param->has_grad = true;
     return SHOAL_OK;
@@ -45,9 +43,9 @@ static shoal_status add_to_shard(const struct fsdp_unit *unit, struct fsdp_param
 static shoal_status land_param(const struct fsdp_reduction *reduction, struct fsdp_param *param)
 {
     const struct fsdp_unit *unit = reduction->unit;
-    char *from = fsdp_reduction_output(reduction, param);
-    fsdp_divide(unit->grads.dtype, from, param->padded_count, reduction->factors.after);
-    if (!param->shard_grad && reduction->buffer && fsdp_lands_in_place(unit, param)) {
+    struct address from = fsdp_reduction_output(reduction, param);
+    kernel_of(unit->device)->divide(unit->grads.dtype, from, param->padded_count, reduction->factors.after);
+    if (address_is_none(param->shard_grad) && reduction->buffer && fsdp_lands_in_place(unit, param)) {
         fsdp_block_keep(reduction->buffer);
         param->grad_block = reduction->buffer;
         param->shard_grad = from;
@@ -58,7 +56,7 @@ static shoal_status land_param(const struct fsdp_reduction *reduction, struct fs
 }
 
 shoal_status fsdp_land_whole(const struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
-                             const void *gradient)
+                             struct address gradient)
 {
     return add_to_shard(unit, param, dtype, gradient);
 }
@@ -81,8 +79,8 @@ shoal_status fsdp_land_params(struct fsdp_reduction *reduction)
 shoal_fsdp_shard fsdp_shard_of(const struct fsdp_param *param)
 {
     return (shoal_fsdp_shard){.struct_size = sizeof(shoal_fsdp_shard),
-                              .data = param->shard,
-                              .grad = param->has_grad ? param->shard_grad : NULL,
+                              .data = address_pointer(param->shard),
+                              .grad = param->has_grad ? address_pointer(param->shard_grad) : NULL,
                               .count = param->shard_count,
                               .offset = param->begin,
                               .length = param->length};
@@ -92,11 +90,11 @@ shoal_fsdp_shard fsdp_shard_of(const struct fsdp_param *param)
 static void free_shard_grad(struct fsdp_unit *unit, struct fsdp_param *param)
 {
     fsdp_param_drop_grad(param);
-    if (param->shard_grad) {
+    if (!address_is_none(param->shard_grad)) {
         fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_GRADIENTS,
                            param->shard_count * dtype_bytes(param->dtype));
-        mem_free(param->shard_grad);
-        param->shard_grad = NULL;
+        device_memory_free(unit->device, param->shard_grad);
+        param->shard_grad = ADDRESS_NONE;
     }
 }
 
@@ -136,7 +134,7 @@ shoal_status fsdp_run_landed(struct fsdp_unit *unit)
 shoal_status fsdp_land_nothing(struct fsdp_unit *unit)
 {
     char nothing = 0;
-    struct fsdp_reduction reduction = {.unit = unit, .output = &nothing, .factors.after = 1.0};
+    struct fsdp_reduction reduction = {.unit = unit, .output = address_of(&nothing), .factors.after = 1.0};
     TRY(fsdp_land_params(&reduction));
     return fsdp_run_landed(unit);
 }

@@ -9,7 +9,7 @@
 shoal_status fsdp_land_params(struct fsdp_reduction *reduction);
 /* Adds a whole gradient, contiguous and of `dtype`, to that of the only shard. */
 shoal_status fsdp_land_whole(const struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
-                             const void *gradient);
+                             struct address gradient);
 /* What programs see of the shard: its data, and its gradient if it has one. */
 shoal_fsdp_shard fsdp_shard_of(const struct fsdp_param *param);
 /* Calls the hooks of the program after fsdp_land_params. */

@@ -15,6 +15,6 @@ void fsdp_partial_take(const struct fsdp_reduction *reduction);
 /* Makes room, not set to anything, for the parameters with is_partial. They are kept from now on. */
 shoal_status fsdp_partial_make(struct fsdp_unit *unit);
 /* Where the padded shard of a parameter with is_partial is kept, in the layout of those. */
-char *fsdp_partial_at(const struct fsdp_unit *unit, const struct fsdp_param *param);
+struct address fsdp_partial_at(const struct fsdp_unit *unit, const struct fsdp_param *param);
 
 #endif

@@ -12,11 +12,12 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "device/device.h"
+#include "kernel/moves.h"
 #include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/custom.h"
-#include "parallel/fsdp/engine/reduce/elements.h"
 #include "parallel/fsdp/engine/state/factors.h"
 #include "parallel/fsdp/engine/reduce/grads.h"
 #include "parallel/fsdp/engine/reduce/landing.h"
@@ -118,11 +119,11 @@ static shoal_status need_output(struct fsdp_reduction *reduction)
     if (!unit->hooks.all_reduce || unit->mesh->n_shards == 1) {
         return SHOAL_OK;
     }
-    reduction->output = mem_alloc_aligned(unit->grads.output_bytes, FSDP_ALIGNMENT);
-    if (!reduction->output) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    memset(reduction->output, 0, unit->grads.output_bytes);
+    TRY(device_memory_allocate(unit->device, unit->grads.output_bytes, &reduction->output));
+    struct moves moves;
+    moves_begin(&moves, unit->device);
+    moves_clear(&moves, reduction->output, unit->grads.output_bytes);
+    moves_end(&moves);
     fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, unit->grads.output_bytes);
     return SHOAL_OK;
 }
@@ -130,10 +131,10 @@ static shoal_status need_output(struct fsdp_reduction *reduction)
 static void drop_output(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
-    if (reduction->output) {
+    if (!address_is_none(reduction->output)) {
         fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER, unit->grads.output_bytes);
-        mem_free(reduction->output);
-        reduction->output = NULL;
+        device_memory_free(unit->device, reduction->output);
+        reduction->output = ADDRESS_NONE;
     }
 }
 
@@ -142,7 +143,8 @@ static shoal_status start_reduction(struct fsdp_unit *unit)
     TRY(need_reductions(unit->context));
     struct fsdp_reduction reduction = reduction_of(unit);
     size_t n_elements = unit->grads.buffer_bytes / dtype_bytes(unit->grads.dtype);
-    fsdp_divide(unit->grads.dtype, reduction.buffer->data, n_elements, reduction.factors.before);
+    kernel_of(unit->device)
+        ->divide(unit->grads.dtype, reduction.buffer->data, n_elements, reduction.factors.before);
     TRY(need_output(&reduction));
     if (unit->mesh->n_shards > 1) {
         shoal_status status = fsdp_mark_reduction(unit, PURPOSE_FSDP_REDUCE);
@@ -229,7 +231,8 @@ static shoal_status run_hook(struct fsdp_reduction *reduction)
     }
     const shoal_reduced_gradients reduced = {
         .struct_size = sizeof reduced,
-        .data = reduction->output ? reduction->output : reduction->buffer->data,
+        .data =
+            address_pointer(address_is_none(reduction->output) ? reduction->buffer->data : reduction->output),
         .count = unit->grads.output_bytes / dtype_bytes(unit->grads.dtype),
         .dtype = unit->grads.dtype,
         .shards = mesh->reduce,

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/call/collectives.h"
-#include "kernel/kernel.h"
+#include "kernel/moves.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/custom.h"
 #include "parallel/fsdp/engine/state/lanes.h"
@@ -17,15 +17,22 @@
 #include "parallel/fsdp/engine/state/unit.h"
 #include "tensor/dtype.h"
 
+/* Where a parameter has its place in the buffer of the reduction. */
+static struct address region_of(const struct fsdp_reduction *reduction, const struct fsdp_param *param)
+{
+    return address_add(reduction->buffer->data, (ptrdiff_t)param->reduce_offset);
+}
+
 /* By the library ----------------------------------------------------------------------------------------- */
 
-char *fsdp_reduction_output(const struct fsdp_reduction *reduction, const struct fsdp_param *param)
+struct address fsdp_reduction_output(const struct fsdp_reduction *reduction, const struct fsdp_param *param)
 {
     const struct fsdp_unit *unit = reduction->unit;
     size_t block_bytes = param->padded_count * dtype_bytes(unit->grads.dtype);
-    return reduction->output
-               ? reduction->output + param->output_offset
-               : reduction->buffer->data + param->reduce_offset + (size_t)unit->mesh->shard * block_bytes;
+    return address_is_none(reduction->output)
+               ? address_add(region_of(reduction, param),
+                             (ptrdiff_t)((size_t)unit->mesh->shard * block_bytes))
+               : address_add(reduction->output, (ptrdiff_t)param->output_offset);
 }
 
 /* Lists what is reduced: for the reduce-scatter from regions of the buffer to results, for the all-reduce the results
@@ -42,10 +49,10 @@ static shoal_status list_parts(const struct fsdp_reduction *reduction, bool is_s
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
         if (param->is_reduced) {
-            char *recv = fsdp_reduction_output(reduction, param);
+            struct address recv = fsdp_reduction_output(reduction, param);
             parts[n++] =
-                (shoal_part){.send = is_scatter ? reduction->buffer->data + param->reduce_offset : recv,
-                             .recv = recv,
+                (shoal_part){.send = address_pointer(is_scatter ? region_of(reduction, param) : recv),
+                             .recv = address_pointer(recv),
                              .count = param->padded_count};
         }
     }
@@ -62,6 +69,7 @@ static shoal_status start_ours(struct fsdp_reduction *reduction)
     struct collective call = {
         .kind = COLLECTIVE_REDUCE_SCATTER,
         .dtype = unit->grads.dtype,
+        .device = unit->device,
         .reduce = reduction->factors.scatter,
         .factor = reduction->factors.scatter == SHOAL_PREMUL_SUM ? reduction->factors.premul : 0.0,
         .purpose = &purpose};
@@ -80,6 +88,7 @@ shoal_status fsdp_start_all_reduce(struct fsdp_reduction *reduction)
         fsdp_replica_purpose(unit->mesh, fsdp_reduction_purpose(unit, PURPOSE_FSDP_ALL_REDUCE));
     struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
                               .dtype = unit->grads.dtype,
+                              .device = unit->device,
                               .reduce = reduction->factors.all_reduce,
                               .purpose = &purpose};
     shoal_part *parts;
@@ -108,17 +117,22 @@ static size_t count_scattered(const struct fsdp_unit *unit)
 static void pack_blocks(const struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
-    char *to = reduction->staged;
+    struct address to = reduction->staged;
+    struct moves moves;
+    moves_begin(&moves, unit->device);
     for (size_t w = 0; w < (size_t)unit->mesh->n_shards; w++) {
         for (size_t i = 0; i < unit->n_params; i++) {
             const struct fsdp_param *param = &unit->params[i];
             size_t bytes = param->padded_count * dtype_bytes(unit->grads.dtype);
             if (param->is_reduced) {
-                kernel_copy(to, reduction->buffer->data + param->reduce_offset + w * bytes, bytes);
-                to += bytes;
+                moves_copy(&moves, unit->grads.dtype, to,
+                           address_add(region_of(reduction, param), (ptrdiff_t)(w * bytes)),
+                           param->padded_count);
+                to = address_add(to, (ptrdiff_t)bytes);
             }
         }
     }
+    moves_end(&moves);
 }
 
 /* The input and the result of a custom reduce-scatter each lie in one piece. */
@@ -141,8 +155,9 @@ static shoal_status start_custom(struct fsdp_reduction *reduction)
     error_clear();
     unit->context->n_callbacks++;
     shoal_status status =
-        custom->call(custom->context, reduction->scattered, reduction->staged, count, unit->grads.dtype,
-                     reduction->factors.scatter, reduction->factors.premul, mesh->reduce, &reduction->work);
+        custom->call(custom->context, address_pointer(reduction->scattered),
+                     address_pointer(reduction->staged), count, unit->grads.dtype, reduction->factors.scatter,
+                     reduction->factors.premul, mesh->reduce, &reduction->work);
     unit->context->n_callbacks--;
     return status;
 }
@@ -167,15 +182,19 @@ shoal_status fsdp_start_scatter(struct fsdp_reduction *reduction)
 void fsdp_end_scatter(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
-    const char *from = reduction->scattered;
-    for (size_t i = 0; from && i < unit->n_params; i++) {
+    struct address from = reduction->scattered;
+    struct moves moves;
+    moves_begin(&moves, unit->device);
+    for (size_t i = 0; !address_is_none(from) && i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
         size_t bytes = param->padded_count * dtype_bytes(unit->grads.dtype);
         if (param->is_reduced) {
-            kernel_copy(fsdp_reduction_output(reduction, param), from, bytes);
-            from += bytes;
+            moves_copy(&moves, unit->grads.dtype, fsdp_reduction_output(reduction, param), from,
+                       param->padded_count);
+            from = address_add(from, (ptrdiff_t)bytes);
         }
     }
+    moves_end(&moves);
     fsdp_drop_scatter(reduction);
 }
 

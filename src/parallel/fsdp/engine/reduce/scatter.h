@@ -8,7 +8,7 @@
 
 /* Where the result for a parameter is: in this rank's block of the buffer, or in separate memory if a hook
    needs one piece. */
-char *fsdp_reduction_output(const struct fsdp_reduction *reduction, const struct fsdp_param *param);
+struct address fsdp_reduction_output(const struct fsdp_reduction *reduction, const struct fsdp_param *param);
 
 /*
  * fsdp_start_scatter starts the reduce-scatter from the buffer, as reduction->work. When that has ended well,

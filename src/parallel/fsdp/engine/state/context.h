@@ -141,5 +141,7 @@ shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_domain
 bool fsdp_unit_counts(const struct fsdp_unit *unit);
 /* Adds a parameter. The unit owns its memory from now on. */
 shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param);
+/* Call when parameters were moved: all of a unit are on one device. */
+shoal_status fsdp_unit_set_device(struct fsdp_unit *unit);
 
 #endif

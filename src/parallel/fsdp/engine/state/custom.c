@@ -5,9 +5,9 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "base/mem.h"
 #include "base/struct_size.h"
 #include "base/try.h"
+#include "device/device.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/memory.h"
 #include "parallel/fsdp/engine/state/param.h"
@@ -52,30 +52,35 @@ shoal_status fsdp_custom_read_scatter(const char *call, const shoal_custom_reduc
 /* Memory ------------------------------------------------------------------------------------------------- */
 
 shoal_status fsdp_custom_allocate(const struct fsdp_unit *unit, shoal_custom_allocate function, void *context,
-                                  size_t bytes, char **memory_out)
+                                  size_t bytes, struct address *memory_out)
 {
     error_clear();
-    *memory_out = function ? function(context, bytes) : mem_alloc_aligned(bytes, FSDP_ALIGNMENT);
-    if (*memory_out) {
-        fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, bytes);
-        return SHOAL_OK;
+    *memory_out = ADDRESS_NONE;
+    if (function) {
+        *memory_out = address_of(function(context, bytes));
+    } else {
+        TRY(device_memory_allocate(unit->device, bytes, memory_out));
     }
-    return function ? error_set(SHOAL_ERR_NO_MEMORY, "allocate returned NULL for %zu bytes", bytes)
-                    : SHOAL_ERR_NO_MEMORY;
+    if (address_is_none(*memory_out)) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "allocate returned NULL for %zu bytes", bytes);
+    }
+    fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, bytes);
+    return SHOAL_OK;
 }
 
 void fsdp_custom_release(const struct fsdp_unit *unit, shoal_custom_release function, void *context,
-                         char **memory, size_t bytes)
+                         struct address *memory, size_t bytes)
 {
-    if (*memory) {
-        fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER, bytes);
+    if (address_is_none(*memory)) {
+        return;
     }
-    if (*memory && function) {
-        function(context, *memory, bytes);
+    fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER, bytes);
+    if (function) {
+        function(context, address_pointer(*memory), bytes);
     } else {
-        mem_free(*memory);
+        device_memory_free(unit->device, *memory);
     }
-    *memory = NULL;
+    *memory = ADDRESS_NONE;
 }
 
 size_t fsdp_custom_bytes(size_t bytes)

@@ -16,9 +16,9 @@ shoal_status fsdp_custom_read_scatter(const char *call, const shoal_custom_reduc
 
 /* Allocates by the object's function, or by the library if it has none. The unit's context counts the memory. */
 shoal_status fsdp_custom_allocate(const struct fsdp_unit *unit, shoal_custom_allocate function, void *context,
-                                  size_t bytes, char **memory_out);
+                                  size_t bytes, struct address *memory_out);
 void fsdp_custom_release(const struct fsdp_unit *unit, shoal_custom_release function, void *context,
-                         char **memory, size_t bytes);
+                         struct address *memory, size_t bytes);
 /* At least 1, so that nobody is asked for no memory. */
 size_t fsdp_custom_bytes(size_t bytes);
 

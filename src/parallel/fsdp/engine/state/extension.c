@@ -6,6 +6,7 @@
 
 #include "base/callback.h"
 #include "base/error.h"
+#include "device/device.h"
 #include "base/mem.h"
 #include "base/struct_size.h"
 #include "base/try.h"
@@ -91,6 +92,11 @@ static shoal_status fill(const struct fsdp_param *param, struct fsdp_extension *
 shoal_status fsdp_extension_create(const struct fsdp_param *param, int n_shards,
                                    const shoal_gather_extension *given, struct fsdp_extension **extension_out)
 {
+    if (!device_is_host(param->device)) {
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "parameter %.128s is on device %s, but gather extensions read host memory",
+                         param->name, device_name(param->device));
+    }
     struct fsdp_extension *extension = mem_alloc_zeroed(1, sizeof *extension);
     if (!extension) {
         return SHOAL_ERR_NO_MEMORY;
@@ -175,8 +181,9 @@ shoal_status fsdp_extension_encode(const struct fsdp_param *param, shoal_group *
     rows.group = group;
     memset(encoded, 0, extension->bytes);
     error_clear();
-    return name_failure(param, "encode",
-                        extension->given.encode(extension->given.context, &rows, param->shard, buffers));
+    return name_failure(
+        param, "encode",
+        extension->given.encode(extension->given.context, &rows, address_pointer(param->shard), buffers));
 }
 
 static shoal_status call_decode(const struct fsdp_param *param, const shoal_gather_rows *rows,

@@ -14,16 +14,16 @@
 struct fsdp_reduction {
     struct fsdp_unit *unit;
     struct fsdp_block *buffer; /* holds what is reduced, and the results unless there is an `output` */
-    /* Memory of output_bytes, for a hook that needs results in one piece; NULL if there is none. */
-    char *output;
+    /* Memory of output_bytes, for a hook that needs results in one piece; none otherwise. */
+    struct address output;
     shoal_work *work; /* NULL if there is nothing to wait for */
     struct fsdp_factors factors;
     bool all_reduces;
     bool is_all_reduce; /* the work is the all-reduce over replicas, or was started by the hook */
     bool was_hooked;
-    char *staged; /* the input of a custom reduce-scatter; NULL if there is none */
+    struct address staged; /* the input of a custom reduce-scatter, if there is one */
     size_t staged_bytes;
-    char *scattered; /* its result */
+    struct address scattered; /* its result */
     size_t scattered_bytes;
     shoal_work *compared; /* a barrier beside a custom reduce-scatter; NULL if none is in flight */
     uint64_t n_gathers;   /* what fsdp_count_gathers returned when this reduction began */

@@ -6,10 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "device/device.h"
+#include "device/stream.h"
+#include "kernel/moves.h"
 #include "parallel/fsdp/engine/state/extension.h"
 #include "parallel/fsdp/engine/state/pool.h"
 #include "tensor/dtype.h"
@@ -92,12 +96,12 @@ void fsdp_param_free(struct fsdp_param *param)
 {
     mem_free(param->name);
     if (!param->is_lent) {
-        mem_free(param->shard);
+        device_memory_free(param->device, param->shard);
     }
     if (!param->is_grad_lent && !param->grad_block) {
-        mem_free(param->shard_grad);
+        device_memory_free(param->device, param->shard_grad);
     }
-    mem_free(param->kept);
+    device_memory_free(param->device, param->kept);
     fsdp_extension_free(param->extension);
 }
 
@@ -106,7 +110,7 @@ void fsdp_param_drop_grad(struct fsdp_param *param)
     if (param->grad_block) {
         fsdp_block_drop(param->grad_block);
         param->grad_block = NULL;
-        param->shard_grad = NULL;
+        param->shard_grad = ADDRESS_NONE;
     }
     param->has_grad = false;
 }
@@ -114,33 +118,57 @@ void fsdp_param_drop_grad(struct fsdp_param *param)
 shoal_status fsdp_param_allocate(struct fsdp_param *param)
 {
     size_t bytes = param->padded_count * dtype_bytes(param->dtype);
-    param->shard = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
-    if (!param->shard) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    memset(param->shard, 0, bytes);
+    TRY(device_memory_allocate(param->device, bytes, &param->shard));
+    struct moves moves;
+    moves_begin(&moves, param->device);
+    moves_clear(&moves, param->shard, bytes);
+    moves_end(&moves);
     return SHOAL_OK;
 }
 
-bool fsdp_array_load_slice(const struct fsdp_array *array, int64_t offset, int64_t length, const void *slice)
+shoal_status fsdp_array_load_slice(const struct fsdp_array *array, int64_t offset, int64_t length,
+                                   const void *slice, bool *has_part_out)
 {
     const struct fsdp_param *param = array->param;
     int64_t begin = offset > param->begin ? offset : param->begin;
     int64_t end = offset + length;
     end = end < param->begin + param->length ? end : param->begin + param->length;
-    if (begin >= end) {
-        return false;
-    }
+    *has_part_out = begin < end;
     size_t row = (size_t)param->inner * dtype_bytes(array->dtype);
-    for (int64_t o = 0; o < param->outer && row > 0; o++) {
-        kernel_copy(array->shard + (size_t)(o * param->length + begin - param->begin) * row,
-                    (const char *)slice + (size_t)(o * length + begin - offset) * row,
-                    (size_t)(end - begin) * row);
+    for (int64_t o = 0; o < param->outer && row > 0 && begin < end; o++) {
+        size_t at = (size_t)(o * param->length + begin - param->begin) * row;
+        TRY(stream_write(array->device, address_add(array->shard, (ptrdiff_t)at),
+                         (const char *)slice + (size_t)(o * length + begin - offset) * row,
+                         (size_t)(end - begin) * row));
     }
-    return true;
+    return SHOAL_OK;
 }
 
-void fsdp_array_load(const struct fsdp_array *array, const void *full)
+shoal_status fsdp_array_load(const struct fsdp_array *array, const void *full)
 {
-    (void)fsdp_array_load_slice(array, 0, array->param->size, full);
+    bool has_part;
+    return fsdp_array_load_slice(array, 0, array->param->size, full, &has_part);
+}
+
+void fsdp_param_cut(const struct fsdp_param *param, struct address full)
+{
+    size_t element_bytes = dtype_bytes(param->dtype);
+    size_t count = fsdp_param_piece_count(param);
+    struct moves moves;
+    moves_begin(&moves, param->device);
+    for (int64_t o = 0; o < param->outer && count > 0; o++) {
+        moves_copy(&moves, param->dtype,
+                   address_add(param->shard, (ptrdiff_t)((size_t)o * count * element_bytes)),
+                   address_add(full, (ptrdiff_t)(fsdp_param_offset(param, o) * element_bytes)), count);
+    }
+    moves_end(&moves);
+}
+
+shoal_status fsdp_array_read(const struct fsdp_array *array, void *target)
+{
+    const struct wait_options options = {.deadline_ns = clock_deadline_after(option_seconds(OPTION_TIMEOUT)),
+                                         .may_spin = true,
+                                         .what = "a copy of a shard from a device"};
+    return stream_read(array->device, target, array->shard,
+                       array->param->shard_count * dtype_bytes(array->dtype), &options);
 }

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/address.h"
 #include "shoal/dtype.h"
 #include "shoal/status.h"
 #include "shoal/tensor.h"
@@ -45,9 +46,10 @@ struct fsdp_param {
     int64_t length; /* how many rows this rank has */
     size_t count;   /* elements of the whole */
     size_t shard_count;
-    size_t padded_count;           /* elements of a shard that is not short */
-    char *shard;                   /* padded_count elements */
-    char *shard_grad;              /* shard_count elements; made when the first gradient arrives */
+    size_t padded_count; /* elements of a shard that is not short */
+    shoal_device device;
+    struct address shard;          /* padded_count elements */
+    struct address shard_grad;     /* shard_count elements; made when the first gradient arrives */
     struct fsdp_block *grad_block; /* the buffer in which shard_grad lies; NULL if it has memory of its own */
     bool is_lent;                  /* a tensor owns the shard now */
     bool is_grad_lent;             /* a tensor owns shard_grad now */
@@ -62,9 +64,9 @@ struct fsdp_param {
     bool is_unset;   /* its place in the buffer was not written yet, and holds old data */
     bool is_clear;   /* its place in grads.data holds zeros */
     bool has_whole; /* with modules: its place in the buffer holds a gradient, of this pass or earlier ones */
-    size_t grad_offset; /* bytes, in grads.data; used unless is_direct */
-    char *kept;         /* kept_count elements of `compute`, while the unit is sharded over neighbours */
-    size_t kept_begin;  /* the first of them, as an index into the whole */
+    size_t grad_offset;  /* bytes, in grads.data; used unless is_direct */
+    struct address kept; /* kept_count elements of `compute`, while the unit is sharded over neighbours */
+    size_t kept_begin;   /* the first of them, as an index into the whole */
     size_t kept_count;
     struct fsdp_extension *extension; /* what is gathered in place of elements; NULL if these are */
 };
@@ -74,8 +76,9 @@ struct fsdp_param {
 struct fsdp_array {
     const struct fsdp_param *param; /* how it is cut */
     shoal_dtype dtype;
-    char *shard;    /* this rank's part */
-    bool is_padded; /* it has room for padded_count elements; otherwise for shard_count */
+    shoal_device device;
+    struct address shard; /* this rank's part */
+    bool is_padded;       /* it has room for padded_count elements; otherwise for shard_count */
 };
 
 /* A shape as "[3,4]", for error texts. */
@@ -85,7 +88,7 @@ enum {
 
 void fsdp_write_shape(int n_dims, const int64_t *shape, char *text);
 
-/* Makes a parameter without data. It is part `shard` of `n_shards`. */
+/* Makes a parameter without data, for memory of the CPU. It is part `shard` of `n_shards`. */
 shoal_status fsdp_param_init(struct fsdp_param *param, const char *name, shoal_dtype dtype, int n_dims,
                              const int64_t *shape, int dim, int shard, int n_shards);
 void fsdp_param_free(struct fsdp_param *param);
@@ -95,23 +98,27 @@ void fsdp_param_drop_grad(struct fsdp_param *param);
 
 /* Allocates the shard, filled with zeros. */
 shoal_status fsdp_param_allocate(struct fsdp_param *param);
-/* Copies this rank's part out of the whole array. */
-void fsdp_array_load(const struct fsdp_array *array, const void *full);
+/* Copies this rank's part out of the whole array, which is in host memory. */
+shoal_status fsdp_array_load(const struct fsdp_array *array, const void *full);
 /* Copies this rank's part out of a slice of the whole: `length` indices from `offset` on, along the dimension that is
-   cut. Returns false if this rank has no part in it. */
-bool fsdp_array_load_slice(const struct fsdp_array *array, int64_t offset, int64_t length, const void *slice);
+   cut. *has_part_out: whether this rank has a part in it. */
+shoal_status fsdp_array_load_slice(const struct fsdp_array *array, int64_t offset, int64_t length,
+                                   const void *slice, bool *has_part_out);
+
+/* Copies this rank's part to host memory. Waits for a device, until the deadline of operations on groups. */
+shoal_status fsdp_array_read(const struct fsdp_array *array, void *target);
+
+/* Copies this rank's part of the parameter out of the whole, which is on the parameter's device. */
+void fsdp_param_cut(const struct fsdp_param *param, struct address full);
 
 /* The values of a parameter. */
 static inline struct fsdp_array fsdp_param_values(const struct fsdp_param *param)
 {
-    return (struct fsdp_array){
-        .param = param, .dtype = param->dtype, .shard = param->shard, .is_padded = true};
-}
-
-static inline void fsdp_param_load(const struct fsdp_param *param, const void *full)
-{
-    const struct fsdp_array values = fsdp_param_values(param);
-    fsdp_array_load(&values, full);
+    return (struct fsdp_array){.param = param,
+                               .dtype = param->dtype,
+                               .device = param->device,
+                               .shard = param->shard,
+                               .is_padded = true};
 }
 
 /* The rows of shard i, along the dimension that is cut. */

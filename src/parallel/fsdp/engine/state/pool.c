@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "comm/call/collectives.h"
 #include "comm/lane/handles.h"
+#include "device/device.h"
 #include "parallel/fsdp/engine/state/memory.h"
 #include "parallel/fsdp/engine/state/param.h"
 
@@ -18,6 +19,14 @@ void fsdp_pool_init(struct fsdp_pool *pool, enum fsdp_pool_kind kind, shoal_grou
     *pool = (struct fsdp_pool){.kind = kind, .group = group, .n_sharing = 1, .memory = memory};
     if (kind == FSDP_WINDOWS && group) {
         pool->n_sharing = (size_t)group_n_local(group);
+    }
+}
+
+void fsdp_pool_set_device(struct fsdp_pool *pool, shoal_device device)
+{
+    pool->device = device;
+    if (!device_is_host(device)) {
+        pool->group = NULL; /* there is no symmetric memory */
     }
 }
 
@@ -37,7 +46,7 @@ static void free_block(struct fsdp_block *block)
     if (block->symmetric) {
         shoal_symmetric_free(block->symmetric);
     } else {
-        mem_free(block->data);
+        device_memory_free(block->device, block->data);
     }
     shoal_window_free(block->window);
     mem_free(block);
@@ -60,7 +69,7 @@ void fsdp_pool_forget(struct fsdp_pool *pool)
         struct fsdp_block *block = pool->blocks[i];
         if (block->window || block->symmetric) {
             fsdp_memory_remove(pool->memory, memory_kind(pool), share_of(pool, block->bytes));
-            block->data = NULL;
+            block->data = ADDRESS_NONE;
         }
         explain_faults_remove(block->fault_number);
         block->fault_number = EXPLAIN_FAULTS_NONE;
@@ -162,11 +171,10 @@ static shoal_status allocate(const struct fsdp_pool *pool, struct fsdp_block *bl
     }
     if (pool->group) {
         TRY(symmetric_create_if_possible(pool->group, block->bytes, &block->symmetric));
-        block->data = shoal_symmetric_data(block->symmetric);
+        block->data = address_of(shoal_symmetric_data(block->symmetric));
         return SHOAL_OK;
     }
-    block->data = mem_alloc_aligned(block->bytes > 0 ? block->bytes : 1, FSDP_ALIGNMENT);
-    return block->data ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    return device_memory_allocate(pool->device, block->bytes, &block->data);
 }
 
 /* Compares with the other ranks what the block is for, then makes it in place of blocks that are too small. */
@@ -189,6 +197,7 @@ static shoal_status add_block(struct fsdp_pool *pool, size_t bytes, size_t limit
         return SHOAL_ERR_NO_MEMORY;
     }
     block->bytes = bytes;
+    block->device = pool->device;
     block->fault_number = EXPLAIN_FAULTS_NONE;
     shoal_status status = replace(pool, block, limit, purpose);
     if (status != SHOAL_OK) {

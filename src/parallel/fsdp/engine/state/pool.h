@@ -27,12 +27,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "device/address.h"
 #include "parallel/fsdp/engine/state/memory.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
 #include "transport/purpose.h"
 
 struct fsdp_block {
+    shoal_device device;
     size_t bytes;
     bool is_taken;
     bool is_owned;              /* by a unit that takes it again and again (fsdp_block_own) */
@@ -40,7 +42,7 @@ struct fsdp_block {
     shoal_window *window;       /* in a pool of windows */
     int fault_number;           /* of the window (base/explain_faults.h) */
     shoal_symmetric *symmetric; /* in a pool of buffers; NULL if the block is plain memory */
-    char *data;                 /* in a pool of buffers */
+    struct address data;        /* in a pool of buffers */
 };
 
 enum fsdp_pool_kind {
@@ -50,6 +52,7 @@ enum fsdp_pool_kind {
 
 struct fsdp_pool {
     enum fsdp_pool_kind kind;
+    shoal_device device;
     shoal_group *group;         /* NULL if the pool has buffers of plain memory */
     struct fsdp_block **blocks; /* the address of a block does not change */
     size_t n_blocks;
@@ -65,6 +68,8 @@ struct fsdp_pool {
 
 void fsdp_pool_init(struct fsdp_pool *pool, enum fsdp_pool_kind kind, shoal_group *group,
                     struct fsdp_memory *memory);
+/* Says where blocks of a pool of buffers lie; the CPU if it is not called. Call before the first is made. */
+void fsdp_pool_set_device(struct fsdp_pool *pool, shoal_device device);
 void fsdp_pool_free(struct fsdp_pool *pool);
 /* Call when the world is closed: the group is gone, and windows and symmetric memory will be. */
 void fsdp_pool_forget(struct fsdp_pool *pool);

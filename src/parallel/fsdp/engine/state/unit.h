@@ -123,9 +123,10 @@ struct fsdp_unit_gather {
     size_t window_bytes; /* the same in a window, with encoded shards where it is one of several hosts */
     shoal_work *work;    /* NULL if there is nothing to wait for */
     struct fsdp_block *window; /* a block of the pool; NULL if there is none */
-    char *full; /* without a window: memory for full parameters; NULL if the shards are used as they are */
-    size_t encoded_bytes; /* of this rank's encoded shards (encoded.h); known once prepared */
-    char *staged;         /* rows (rows.h), or encoded shards, while they are gathered */
+    struct address
+        full; /* without a window: memory for full parameters; none if the shards are used as they are */
+    size_t encoded_bytes;  /* of this rank's encoded shards (encoded.h); known once prepared */
+    struct address staged; /* rows (rows.h), or encoded shards, while they are gathered */
     size_t staged_bytes;
     shoal_work *compared;         /* a barrier that compares a custom gather; NULL if none is in flight */
     shoal_work *by_hand;          /* the mark of fsdp_mark_unshard; NULL if none is in flight */
@@ -145,10 +146,10 @@ struct fsdp_unit_grads {
     struct fsdp_block *own;
     size_t buffer_bytes;
     size_t output_bytes; /* of all results, if they lie in one piece */
-    char *data;          /* memory for gradients that kernels cannot write in the buffer (is_direct) */
+    struct address data; /* memory for gradients that kernels cannot write in the buffer (is_direct) */
     size_t bytes;
     size_t capacity;
-    char *partial; /* reduced over shards, not over replicas yet */
+    struct address partial; /* reduced over shards, not over replicas yet */
     size_t partial_capacity;
     int64_t *purpose_details; /* of the last reduction's purpose: which parameters take part (purpose.c) */
     char *purpose_words;
@@ -186,6 +187,7 @@ struct fsdp_unit {
     uint32_t root;                /* the number in purposes of calls made by hand (transport/purpose.h) */
     char *name;
     int number;
+    shoal_device device;       /* of all its memory */
     struct fsdp_param *params; /* fixed once the unit is prepared */
     size_t n_params;
     size_t params_capacity;
@@ -217,7 +219,7 @@ shoal_status fsdp_unit_reshard(struct fsdp_unit *unit, bool is_after_forward);
 /* Waits for a gather in flight, and gives up full parameters. */
 shoal_status fsdp_unit_give_up(struct fsdp_unit *unit);
 /* The full parameter of a unit that is UNSHARDED. */
-const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param);
+struct address fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param);
 
 /* Sets what is cut among the ranks. It cannot change afterwards. */
 void fsdp_unit_set_sharded(struct fsdp_unit *unit, shoal_sharded sharded);

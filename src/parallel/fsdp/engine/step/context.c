@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "device/device.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/lane/handles.h"
@@ -98,6 +99,10 @@ shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_o
         return error_set(SHOAL_ERR_INVALID,
                          "forward_prefetch is %d, but must be -1 (none), 0 (the default) or more",
                          options->forward_prefetch);
+    }
+    TRY(device_check(options->device, "device"));
+    if (!device_has_data(options->device)) {
+        return error_set(SHOAL_ERR_INVALID, "device %s has no data", device_name(options->device));
     }
     if (options->max_reduces < 0) {
         return error_set(SHOAL_ERR_INVALID, "max_reduces is %d, but must be 0 (the default) or more",
@@ -226,9 +231,9 @@ void fsdp_unit_free(struct fsdp_unit *unit)
     mem_free(unit->param_handles);
     mem_free(unit->params);
     mem_free(unit->name);
-    mem_free(unit->gather.full);
-    mem_free(unit->grads.data);
-    mem_free(unit->grads.partial);
+    device_memory_free(unit->device, unit->gather.full);
+    device_memory_free(unit->device, unit->grads.data);
+    device_memory_free(unit->device, unit->grads.partial);
     mem_free(unit->step.order);
     mem_free(unit->grads.purpose_details);
     mem_free(unit->grads.purpose_words);
@@ -333,8 +338,27 @@ bool fsdp_unit_counts(const struct fsdp_unit *unit)
     return !unit->context->common || !unit->mesh->replicate || shoal_group_rank(unit->mesh->replicate) == 0;
 }
 
+static shoal_status check_device(const struct fsdp_param *param, const struct fsdp_param *first)
+{
+    return param->device == first->device
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID,
+                           "parameter %.128s is on device %s, but parameter %.128s of the same unit is on %s",
+                           param->name, device_name(param->device), first->name, device_name(first->device));
+}
+
+shoal_status fsdp_unit_set_device(struct fsdp_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_params; i++) {
+        TRY(check_device(&unit->params[i], &unit->params[0]));
+        unit->device = unit->params[i].device;
+    }
+    return SHOAL_OK;
+}
+
 shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param)
 {
+    TRY(unit->n_params > 0 ? check_device(param, &unit->params[0]) : SHOAL_OK);
     TRY(mem_grow((void **)&unit->params, &unit->params_capacity, unit->n_params + 1, sizeof unit->params[0]));
     TRY(mem_grow((void **)&unit->param_handles, &unit->handles_capacity, unit->n_params + 1,
                  sizeof unit->param_handles[0]));
@@ -344,6 +368,7 @@ shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param
     }
     *handle = (shoal_fsdp_param){.unit = unit, .index = unit->n_params};
     unit->param_handles[unit->n_params] = handle;
+    unit->device = param->device;
     unit->params[unit->n_params++] = *param;
     return SHOAL_OK;
 }

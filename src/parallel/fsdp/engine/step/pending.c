@@ -9,6 +9,7 @@
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/agree/purpose.h"
+#include "parallel/fsdp/engine/reduce/grads.h"
 #include "parallel/fsdp/engine/reduce/partial.h"
 #include "parallel/fsdp/engine/reduce/reduction.h"
 #include "parallel/fsdp/engine/state/unit.h"
@@ -18,8 +19,7 @@ static void find_full(const struct fsdp_unit *unit, const struct fsdp_param *par
                       shoal_pending_gradient *pending)
 {
     bool is_apart = !unit->watch && !param->is_direct && param->compute == unit->grads.dtype;
-    pending->full =
-        is_apart ? unit->grads.data + param->grad_offset : unit->grads.buffer->data + param->reduce_offset;
+    pending->full = address_pointer(is_apart ? fsdp_written_at(unit, param) : fsdp_region_of(unit, param));
     pending->full_dtype = unit->grads.dtype;
     pending->full_count = param->count;
     pending->n_blocks = is_apart || param->outer == 1 ? 1 : unit->mesh->n_shards;
@@ -35,7 +35,7 @@ void fsdp_unit_get_pending(const struct fsdp_unit *unit, const struct fsdp_param
         find_full(unit, param, pending_out);
     }
     if (unit->grads.has_partial && param->is_partial) {
-        pending_out->partial = fsdp_partial_at(unit, param);
+        pending_out->partial = address_pointer(fsdp_partial_at(unit, param));
         pending_out->partial_dtype = unit->grads.dtype;
         pending_out->partial_count = param->shard_count;
     }

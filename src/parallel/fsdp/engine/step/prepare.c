@@ -4,6 +4,7 @@
 #include "parallel/fsdp/engine/step/prepare.h"
 
 #include "base/error.h"
+#include "device/device.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "parallel/fsdp/engine/agree/meshes.h"
@@ -132,6 +133,25 @@ static shoal_status check_list(const struct fsdp_unit *unit, struct fsdp_unit *c
     return SHOAL_OK;
 }
 
+/* Units share memory, so it is on one device. */
+static shoal_status check_devices(const struct fsdp_context *context)
+{
+    const struct fsdp_unit *first = NULL;
+    for (size_t i = 0; i < context->n_units; i++) {
+        const struct fsdp_unit *unit = context->units[i];
+        first = first || unit->n_params == 0 ? first : unit;
+        if (first && unit->n_params > 0 && unit->device != first->device) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "parameters of %s are on device %s, but those of %s are on %s", unit->name,
+                             device_name(unit->device), first->name, device_name(first->device));
+        }
+    }
+    for (size_t i = 0; first && i < context->n_domains; i++) {
+        fsdp_pool_set_device(&context->domains[i]->pools.buffers, first->device);
+    }
+    return SHOAL_OK;
+}
+
 shoal_status fsdp_prepare(struct fsdp_context *context)
 {
     if (context->is_prepared) {
@@ -142,6 +162,7 @@ shoal_status fsdp_prepare(struct fsdp_context *context)
         TRY(check_list(unit, unit->prefetch.forward, unit->prefetch.n_forward));
         TRY(check_list(unit, unit->prefetch.backward, unit->prefetch.n_backward));
     }
+    TRY(check_devices(context));
     TRY(fsdp_agree_on_meshes(context));
     TRY(fsdp_agree(context));
     for (size_t i = 0; i < context->n_units; i++) {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "device/device.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/options.h"
@@ -403,21 +404,37 @@ static shoal_status compare_exactly(const struct fsdp_unit *unit)
 
 /* Values ------------------------------------------------------------------------------------------------- */
 
-/* A hash of two numbers for the shard of each parameter of a domain, in the order of units. */
-static uint64_t *hash_values(const struct fsdp_context *context, const struct fsdp_domain *domain,
-                             size_t n_params)
+static shoal_status hash_shard(const struct fsdp_param *param, uint64_t *hash_out)
 {
-    uint64_t *hashes = mem_alloc_zeroed(2 * n_params + 1, sizeof *hashes);
+    const struct fsdp_array values = fsdp_param_values(param);
+    size_t bytes = param->shard_count * dtype_bytes(param->dtype);
+    const void *data = address_pointer(param->shard);
+    void *copy = NULL;
+    if (!device_is_host(param->device)) {
+        copy = mem_alloc(bytes + 1);
+        data = copy;
+        TRY(copy ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
+    }
+    shoal_status status = copy ? fsdp_array_read(&values, copy) : SHOAL_OK;
+    if (status == SHOAL_OK) {
+        purpose_hash(data, bytes, (int64_t *)hash_out);
+    }
+    mem_free(copy);
+    return status;
+}
+
+/* A hash of two numbers for the shard of each parameter of a domain, in the order of units. */
+static shoal_status hash_values(const struct fsdp_context *context, const struct fsdp_domain *domain,
+                                uint64_t *hashes)
+{
     size_t at = 0;
-    for (size_t i = 0; hashes && i < context->n_units; i++) {
+    for (size_t i = 0; i < context->n_units; i++) {
         const struct fsdp_unit *unit = context->units[i];
         for (size_t k = 0; k < unit->n_params && unit->domain == domain; k++, at += 2) {
-            const struct fsdp_param *param = &unit->params[k];
-            purpose_hash(param->shard, param->shard_count * dtype_bytes(param->dtype),
-                         (int64_t *)&hashes[at]);
+            TRY(hash_shard(&unit->params[k], &hashes[at]));
         }
     }
-    return hashes;
+    return SHOAL_OK;
 }
 
 static shoal_status fail_values(const struct fsdp_context *context, const struct fsdp_domain *domain,
@@ -441,8 +458,10 @@ static shoal_status compare_values_of(const struct fsdp_context *context, const 
     for (size_t i = 0; i < context->n_units; i++) {
         n_params += context->units[i]->domain == domain ? context->units[i]->n_params : 0;
     }
-    uint64_t *mine = hash_values(context, domain, n_params);
-    shoal_status status = find_difference(group, mine, 2 * n_params, &other);
+    uint64_t *mine = mem_alloc_zeroed(2 * n_params + 1, sizeof *mine);
+    bool has_hashes = mine && hash_values(context, domain, mine) == SHOAL_OK;
+    /* Without hashes the other ranks are told that this one has nothing to compare. */
+    shoal_status status = find_difference(group, has_hashes ? mine : NULL, 2 * n_params, &other);
     mem_free(mine);
     TRY(status);
     return other.rank < 0

@@ -9,11 +9,15 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/try.h"
 #include "comm/agree/agree.h"
 #include "comm/call/collectives.h"
+#include "device/device.h"
+#include "device/stream.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/lanes.h"
 #include "parallel/fsdp/engine/state/param.h"
@@ -132,27 +136,26 @@ static void copy_blocks(const struct fsdp_array *array, int n_shards, char *bloc
     }
 }
 
-/* The memory of a transfer. */
+/* The memory of a transfer, all of it the host's. */
 struct staging {
     char *blocks; /* all shards, on ranks that have the whole */
-    /* A padded copy of this rank's part; NULL if it is not needed, because that has room for padding. */
+    /* A padded copy of this rank's part; NULL if it is not needed, because that has room for padding and is host
+       memory. */
     char *padded;
 };
 
 static shoal_status stage_part(const struct fsdp_array *array, struct staging *staging)
 {
     const struct fsdp_param *param = array->param;
-    if (array->is_padded || param->shard_count == param->padded_count) {
+    bool has_room = array->is_padded || param->shard_count == param->padded_count;
+    if (has_room && device_is_host(array->device)) {
         return SHOAL_OK;
     }
     staging->padded = mem_alloc_zeroed(param->padded_count, dtype_bytes(array->dtype));
     if (!staging->padded) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    if (param->shard_count > 0) {
-        memcpy(staging->padded, array->shard, shard_bytes(array));
-    }
-    return SHOAL_OK;
+    return param->shard_count > 0 ? fsdp_array_read(array, staging->padded) : SHOAL_OK;
 }
 
 static shoal_status allocate_staging(const struct fsdp_array *array, const struct fsdp_mesh *mesh,
@@ -187,24 +190,28 @@ static shoal_status begin_staging(const struct fsdp_array *array, const struct f
 
 /* Broadcasting ------------------------------------------------------------------------------------------- */
 
+static void *part_of(const struct fsdp_array *array, const struct staging *staging)
+{
+    return staging->padded ? staging->padded : address_pointer(array->shard);
+}
+
 /* Gives the ranks of the source's replica their shards. */
 static shoal_status scatter(const struct fsdp_array *array, const struct fsdp_mesh *mesh, const void *full,
                             const struct staging *staging, int source)
 {
-    if (!mesh->gather) {
-        fsdp_array_load(array, full);
+    if (!mesh->gather && !staging->padded) {
+        return fsdp_array_load(array, full);
+    }
+    if (!mesh->gather) { /* the only shard is the whole */
+        memcpy(staging->padded, full, shard_bytes(array));
         return SHOAL_OK;
     }
     if (staging->blocks && fsdp_mesh_is_rank(mesh, source)) { /* only the source has the whole */
         memset(staging->blocks, 0, fsdp_array_blocks_bytes(array, mesh));
         copy_blocks(array, mesh->n_shards, staging->blocks, (char *)(uintptr_t)full, true);
     }
-    TRY(shoal_group_scatter(mesh->gather, staging->blocks, staging->padded ? staging->padded : array->shard,
-                            array->param->padded_count, array->dtype, source % mesh->n_shards));
-    if (staging->padded && array->param->shard_count > 0) {
-        memcpy(array->shard, staging->padded, shard_bytes(array));
-    }
-    return SHOAL_OK;
+    return shoal_group_scatter(mesh->gather, staging->blocks, part_of(array, staging),
+                               array->param->padded_count, array->dtype, source % mesh->n_shards);
 }
 
 static shoal_status broadcast(const struct fsdp_array *array, const struct fsdp_mesh *mesh, const void *full,
@@ -213,24 +220,29 @@ static shoal_status broadcast(const struct fsdp_array *array, const struct fsdp_
     if (is_replica_of(mesh, source)) {
         TRY(scatter(array, mesh, full, staging, source));
     }
-    return mesh->replicate ? shoal_group_broadcast(mesh->replicate, array->shard, array->param->shard_count,
-                                                   array->dtype, source / mesh->n_shards)
+    if (mesh->replicate) {
+        TRY(shoal_group_broadcast(mesh->replicate, part_of(array, staging), array->param->shard_count,
+                                  array->dtype, source / mesh->n_shards));
+    }
+    return staging->padded ? stream_write(array->device, array->shard, staging->padded, shard_bytes(array))
                            : SHOAL_OK;
 }
 
 shoal_status fsdp_param_broadcast(const struct fsdp_param *param, const struct fsdp_mesh *mesh,
-                                  const void *full, char *blocks, int source)
+                                  const void *full, char *blocks, char *padded, int source)
 {
     const struct fsdp_array values = fsdp_param_values(param);
-    return broadcast(&values, mesh, full, &(struct staging){.blocks = blocks}, source);
+    bool is_staged = !device_is_host(param->device);
+    const struct staging staging = {.blocks = blocks, .padded = is_staged ? padded : NULL};
+    return broadcast(&values, mesh, full, &staging, source);
 }
 
 shoal_status fsdp_array_broadcast(const struct fsdp_array *array, const struct fsdp_mesh *mesh,
                                   const void *full, int source)
 {
     struct staging staging = {.blocks = NULL};
-    if (mesh->gather) {
-        TRY(begin_staging(array, mesh, fsdp_mesh_is_rank(mesh, source), &staging));
+    if (mesh->gather || (mesh->replicate && !device_is_host(array->device))) {
+        TRY(begin_staging(array, mesh, mesh->gather && fsdp_mesh_is_rank(mesh, source), &staging));
     }
     shoal_status status = broadcast(array, mesh, full, &staging, source);
     free_staging(&staging);
@@ -247,7 +259,7 @@ static shoal_status gather_blocks(const struct fsdp_array *array, const struct f
                                   const struct staging *staging, int root)
 {
     size_t count = array->param->padded_count;
-    const char *padded = staging->padded ? staging->padded : array->shard;
+    const char *padded = part_of(array, staging);
     TRY(root == ALL_RANKS ? shoal_group_all_gather(mesh->gather, padded, staging->blocks, count, array->dtype)
                           : shoal_group_gather(mesh->gather, padded, staging->blocks, count, array->dtype,
                                                root % mesh->n_shards));
@@ -261,10 +273,7 @@ static shoal_status gather(const struct fsdp_array *array, const struct fsdp_mes
 {
     bool has_whole = root == ALL_RANKS || fsdp_mesh_is_rank(mesh, root);
     if (!mesh->gather) {
-        if (has_whole && array->param->count > 0) {
-            memcpy(full, array->shard, shard_bytes(array));
-        }
-        return SHOAL_OK;
+        return has_whole && array->param->count > 0 ? fsdp_array_read(array, full) : SHOAL_OK;
     }
     struct staging staging;
     TRY(begin_staging(array, mesh, has_whole, &staging));

@@ -38,10 +38,11 @@ size_t fsdp_array_blocks_bytes(const struct fsdp_array *array, const struct fsdp
 /* Cuts the whole array of the source, and gives every rank its part. */
 shoal_status fsdp_array_broadcast(const struct fsdp_array *array, const struct fsdp_mesh *mesh,
                                   const void *full, int source);
-/* fsdp_array_broadcast for the values of a parameter. The source passes memory of fsdp_array_blocks_bytes; no
-   other memory is needed. */
+/* fsdp_array_broadcast for the values of a parameter. The source passes memory of fsdp_array_blocks_bytes, and, if the
+   parameter is not in host memory, all ranks pass `padded` with room for padded_count elements; no other memory is
+   needed. */
 shoal_status fsdp_param_broadcast(const struct fsdp_param *param, const struct fsdp_mesh *mesh,
-                                  const void *full, char *blocks, int source);
+                                  const void *full, char *blocks, char *padded, int source);
 /* Gathers the whole array on every rank, within each replica. */
 shoal_status fsdp_array_gather(const struct fsdp_array *array, const struct fsdp_mesh *mesh, void *full);
 /* Gathers the whole array on one rank. */

@@ -197,8 +197,7 @@ static bool paper_add(struct paper *paper, int n_dims, const int64_t *shape, int
 static const float *block_of(const struct paper *paper, size_t param, size_t shard)
 {
     const struct fsdp_param *p = &paper->unit->params[param];
-    return (const float *)(const void *)(paper->unit->grads.buffer->data + p->reduce_offset) +
-           shard * p->padded_count;
+    return (const float *)address_pointer(fsdp_region_of(paper->unit, p)) + shard * p->padded_count;
 }
 
 /* G0 = [3, 2]: 0 ... 5; G1 = [2]: 10, 11; G2 = [1]: 20. Rows of two ranks: 0 1 2 3 10 20, and 4 5 0 0 11 0. */
@@ -215,9 +214,9 @@ TEST(gradients_lie_as_in_the_example)
     REQUIRE(paper_add(&paper, 1, (const int64_t[]){1}, 0));
     paper.unit->grads.dtype = SHOAL_F32;
     REQUIRE_OK(fsdp_unit_begin_grads(paper.unit));
-    memcpy(fsdp_unit_grad(paper.unit, &paper.unit->params[0]), g0, sizeof g0);
-    memcpy(fsdp_unit_grad(paper.unit, &paper.unit->params[1]), g1, sizeof g1);
-    fsdp_unit_put_grad(paper.unit, &paper.unit->params[2], SHOAL_F32, g2); /* the other way in */
+    memcpy(address_pointer(fsdp_unit_grad(paper.unit, &paper.unit->params[0])), g0, sizeof g0);
+    memcpy(address_pointer(fsdp_unit_grad(paper.unit, &paper.unit->params[1])), g1, sizeof g1);
+    fsdp_unit_put_grad(paper.unit, &paper.unit->params[2], SHOAL_F32, address_of(g2)); /* the other way in */
     for (size_t shard = 0; shard < 2; shard++) {
         size_t at = 0;
         for (size_t param = 0; param < 3; param++) {
@@ -243,11 +242,11 @@ TEST(shards_lie_as_in_the_example)
         REQUIRE_OK(fsdp_param_init(&second, "b", SHOAL_F32, 1, (const int64_t[]){2}, 0, shard, 2));
         CHECK_OK(fsdp_param_allocate(&first));
         CHECK_OK(fsdp_param_allocate(&second));
-        fsdp_param_load(&first, a);
-        fsdp_param_load(&second, b);
+        fsdp_param_cut(&first, address_of(a));
+        fsdp_param_cut(&second, address_of(b));
         CHECK_INT(first.padded_count + second.padded_count, 5);
-        CHECK_BYTES(first.shard, &rows[shard][0], 4 * sizeof(float));
-        CHECK_BYTES(second.shard, &rows[shard][4], sizeof(float));
+        CHECK_BYTES(address_pointer(first.shard), &rows[shard][0], 4 * sizeof(float));
+        CHECK_BYTES(address_pointer(second.shard), &rows[shard][4], sizeof(float));
         fsdp_param_free(&first);
         fsdp_param_free(&second);
     }
@@ -307,8 +306,9 @@ static void check_load(const struct drawn *drawn, const float *full)
         REQUIRE_OK(fsdp_param_init(&param, "w", SHOAL_F32, drawn->n_dims, drawn->shape, drawn->dim, shard,
                                    drawn->n_shards));
         REQUIRE_OK(fsdp_param_allocate(&param));
-        fsdp_param_load(&param, full);
-        const float *values = (const float *)(const void *)param.shard;
+        const struct fsdp_array shard_values = fsdp_param_values(&param);
+        CHECK_OK(fsdp_array_load(&shard_values, full));
+        const float *values = address_pointer(param.shard);
         for (size_t at = 0; at < drawn->count; at++) {
             int owner;
             size_t place;
@@ -334,9 +334,9 @@ static void check_blocks(const struct drawn *drawn, const float *full, bool is_p
     struct fsdp_param *param = &paper.unit->params[0];
     REQUIRE_OK(fsdp_unit_begin_grads(paper.unit));
     if (drawn->count > 0 && (is_put || !param->is_direct)) {
-        fsdp_unit_put_grad(paper.unit, param, SHOAL_F32, full);
+        fsdp_unit_put_grad(paper.unit, param, SHOAL_F32, address_of(full));
     } else if (drawn->count > 0) {
-        memcpy(fsdp_unit_grad(paper.unit, param), full, drawn->count * sizeof(float));
+        memcpy(address_pointer(fsdp_unit_grad(paper.unit, param)), full, drawn->count * sizeof(float));
     }
     size_t n_filled = 0;
     for (size_t at = 0; at < drawn->count; at++) {
@@ -438,7 +438,7 @@ static void check_mixed(const shoal_dtype *dtypes, bool is_strided)
     size_t at = 0;
     for (size_t i = 0; i < N_MIXED; i++) {
         struct fsdp_param *param = &paper.unit->params[i];
-        fsdp_unit_put_grad(paper.unit, param, dtypes[i], shoal_data(shoal_contiguous(grads[i])));
+        fsdp_unit_put_grad(paper.unit, param, dtypes[i], address_of(shoal_data(shoal_contiguous(grads[i]))));
         for (size_t shard = 0; shard < MIXED_SHARDS; shard++) {
             CHECK_BYTES(block_of(&paper, i, shard), (const float *)shoal_data(wanted) + shard * row + at,
                         param->padded_count * sizeof(float));

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The explicit calls on a device that the host cannot access: whole parameters, shards and gradients have the bits of
+ * the CPU, in all kinds of sharding; and what cannot be done there is refused. The kernels of the program are loops over
+ * memory that the test device lets a test reach.
+ */
+#include "fixtures/int8_rows.h"
+#include "fixtures/rank_world.h"
+#include "fixtures/test_device.h"
+#include "harness/harness.h"
+#include "kernel/kernel.h"
+#include "shoal/fsdp.h"
+#include "shoal/mesh.h"
+#include "tensor/dtype.h"
+
+enum {
+    N_UNITS = 4,
+    N_PARAMS = 6,
+    MAX_COUNT = 72,
+    N_STEPS = 4,
+    RECORD_BYTES = 1 << 18
+};
+
+/* Rows that no number of ranks divides, a parameter that is cut along its second dimension, one that is smaller than
+   the ranks are many, and another dtype. */
+static const struct {
+    int unit;
+    shoal_dtype dtype;
+    int n_dims;
+    int64_t shape[2];
+    int dim;
+} params[N_PARAMS] = {{0, SHOAL_F32, 2, {7, 3}, 0},  {0, SHOAL_F32, 1, {5}, 0},
+                      {1, SHOAL_F32, 2, {3, 24}, 1}, {2, SHOAL_BF16, 1, {1}, 0},
+                      {3, SHOAL_F32, 1, {17}, 0},    {3, SHOAL_F32, 2, {11, 2}, 0}};
+
+static size_t count_of(int id)
+{
+    return (size_t)(params[id].shape[0] * (params[id].n_dims > 1 ? params[id].shape[1] : 1));
+}
+
+struct kind {
+    const char *name;
+    shoal_fsdp_options options;
+    bool is_mesh;        /* replicas of two shards */
+    bool is_replicated;  /* nothing is cut */
+    int n_micro;         /* backward passes in a step */
+    bool syncs_last;     /* only the last of them reduces */
+    bool keeps_replicas; /* replicas are reduced in every second step */
+};
+
+static const struct kind kinds[] = {
+    {.name = "shards"},
+    {.name = "shards in bf16", .options = {.param_dtype = SHOAL_BF16, .reduce_dtype = SHOAL_F32}},
+    {.name = "shards reduced in bf16", .options = {.reduce_dtype = SHOAL_BF16}, .n_micro = 2},
+    {.name = "shards that stay", .options = {.reshard = SHOAL_RESHARD_NEVER, .max_reduces = 2}},
+    {.name = "neighbours", .options = {.reshard = SHOAL_RESHARD_PARTLY, .reshard_ranks = 2}},
+    {.name = "sums", .options = {.divide_factor = 3.0, .force_sum = true}},
+    {.name = "micro-batches", .n_micro = 3, .syncs_last = true},
+    {.name = "micro-batches in bf16",
+     .options = {.param_dtype = SHOAL_BF16, .reduce_dtype = SHOAL_F32},
+     .n_micro = 3,
+     .syncs_last = true},
+    {.name = "zero1", .options = {.sharded = SHOAL_SHARDED_STATE}, .n_micro = 2, .syncs_last = true},
+    {.name = "zero2", .options = {.sharded = SHOAL_SHARDED_GRADIENTS}, .n_micro = 2},
+    {.name = "replicas", .is_replicated = true, .n_micro = 2, .syncs_last = true},
+    {.name = "replicas of shards", .is_mesh = true, .n_micro = 2},
+    {.name = "replicas that wait", .is_mesh = true, .keeps_replicas = true},
+};
+
+/* What a run saw, byte by byte. */
+struct record {
+    size_t n;
+    char bytes[RECORD_BYTES];
+};
+
+static void add_bytes(struct record *record, const void *data, size_t bytes)
+{
+    REQUIRE(record->n + bytes <= RECORD_BYTES);
+    if (bytes > 0) {
+        memcpy(record->bytes + record->n, data, bytes);
+    }
+    record->n += bytes;
+}
+
+struct run {
+    shoal_fsdp *fsdp;
+    const struct kind *kind;
+    shoal_device device;
+    int rank;
+    struct record *record;
+};
+
+static void *reach(const struct run *run, const void *pointer, size_t bytes)
+{
+    return bytes > 0 && pointer ? test_reach(run->device, address_of(pointer), bytes) : NULL;
+}
+
+static float number_of(int id, size_t i, int salt)
+{
+    return (float)((int)((i * 37 + (size_t)(id * 11 + salt * 101)) % 251) - 125) * 0.037F;
+}
+
+static void start_values(int id, int salt, void *full)
+{
+    float numbers[MAX_COUNT];
+    for (size_t i = 0; i < count_of(id); i++) {
+        numbers[i] = number_of(id, i, salt);
+    }
+    kernel_cast(params[id].dtype, full, SHOAL_F32, numbers, count_of(id));
+}
+
+static shoal_dtype compute_of(const struct run *run, int id)
+{
+    return run->kind->options.param_dtype != 0 ? run->kind->options.param_dtype : params[id].dtype;
+}
+
+/* Adds to the gradient, or stores the first one. */
+static void write_gradient(const struct run *run, int id, int salt)
+{
+    bool has_values = true;
+    bool stores = salt % 2 == 0;
+    void *grad =
+        stores ? shoal_fsdp_grad_to_store(run->fsdp, id, &has_values) : shoal_fsdp_grad(run->fsdp, id);
+    shoal_dtype dtype = compute_of(run, id);
+    void *reached = reach(run, grad, count_of(id) * dtype_bytes(dtype));
+    float sums[MAX_COUNT];
+    REQUIRE(reached != NULL);
+    kernel_cast(SHOAL_F32, sums, dtype, reached, count_of(id));
+    for (size_t i = 0; i < count_of(id); i++) {
+        float number = number_of(id, i, salt + 7 * run->rank);
+        sums[i] = has_values ? sums[i] + number : number;
+    }
+    kernel_cast(dtype, reached, SHOAL_F32, sums, count_of(id));
+}
+
+static void forward(const struct run *run)
+{
+    for (int unit = 0; unit < N_UNITS; unit++) {
+        CHECK_OK(shoal_fsdp_pre_forward(run->fsdp, unit));
+        for (int id = 0; id < N_PARAMS; id++) {
+            size_t bytes = count_of(id) * dtype_bytes(compute_of(run, id));
+            if (params[id].unit == unit) {
+                const void *full = reach(run, shoal_fsdp_full_param(run->fsdp, id), bytes);
+                REQUIRE(full != NULL);
+                add_bytes(run->record, full, bytes);
+            }
+        }
+        CHECK_OK(shoal_fsdp_post_forward(run->fsdp, unit));
+    }
+}
+
+static void backward(const struct run *run, int salt)
+{
+    for (int unit = N_UNITS - 1; unit >= 0; unit--) {
+        CHECK_OK(shoal_fsdp_pre_backward(run->fsdp, unit));
+        for (int id = 0; id < N_PARAMS && !test_has_failed(); id++) {
+            if (params[id].unit == unit) {
+                write_gradient(run, id, salt + id);
+            }
+        }
+        CHECK_OK(shoal_fsdp_post_backward(run->fsdp, unit));
+    }
+    CHECK_OK(shoal_fsdp_end_backward(run->fsdp));
+}
+
+/* Records the shard and its gradient, and makes a step of descent. */
+static void update(const struct run *run, int id)
+{
+    shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
+    float values[MAX_COUNT];
+    float gradient[MAX_COUNT] = {0};
+    shoal_dtype dtype = params[id].dtype;
+    REQUIRE_OK(shoal_fsdp_update_shard(run->fsdp, id, &shard));
+    size_t bytes = shard.count * dtype_bytes(dtype);
+    void *data = reach(run, shard.data, bytes);
+    const void *grad = reach(run, shard.grad, bytes);
+    add_bytes(run->record, &shard.count, sizeof shard.count);
+    if (shard.count == 0) {
+        return;
+    }
+    kernel_cast(SHOAL_F32, values, dtype, data, shard.count);
+    if (grad) {
+        add_bytes(run->record, grad, bytes);
+        kernel_cast(SHOAL_F32, gradient, dtype, grad, shard.count);
+    }
+    for (size_t i = 0; i < shard.count; i++) {
+        values[i] -= 0.125F * gradient[i];
+    }
+    kernel_cast(dtype, data, SHOAL_F32, values, shard.count);
+    add_bytes(run->record, data, bytes);
+}
+
+static void train(const struct run *run, int step)
+{
+    const struct kind *kind = run->kind;
+    shoal_fsdp_unit *all = shoal_fsdp_unit_of(run->fsdp, SHOAL_FSDP_ALL_UNITS);
+    int n_micro = kind->n_micro > 0 ? kind->n_micro : 1;
+    for (int micro = 0; micro < n_micro && !test_has_failed(); micro++) {
+        CHECK_OK(shoal_fsdp_set_sync(all, !kind->syncs_last || micro == n_micro - 1));
+        if (kind->keeps_replicas) {
+            CHECK_OK(shoal_fsdp_set_all_reduce(all, step % 2 == 1));
+        }
+        forward(run);
+        backward(run, 13 * step + micro);
+    }
+    for (int id = 0; id < N_PARAMS && !test_has_failed(); id++) {
+        update(run, id);
+    }
+    if (step != 1 && !(kind->keeps_replicas && step % 2 == 0)) { /* the gradients of one step are added to */
+        CHECK_OK(shoal_fsdp_zero_grad(run->fsdp));
+    }
+}
+
+/* Whole values in host memory, to the shards and back. */
+static void move_values(const struct run *run, int n_ranks)
+{
+    char full[MAX_COUNT * sizeof(float)];
+    for (int id = 0; id < N_PARAMS && !test_has_failed(); id++) {
+        shoal_fsdp_param *param = shoal_fsdp_param_of(run->fsdp, id);
+        size_t bytes = count_of(id) * dtype_bytes(params[id].dtype);
+        CHECK_OK(shoal_fsdp_gather(param, full, SHOAL_FSDP_ALL_RANKS));
+        add_bytes(run->record, full, bytes);
+        start_values(id, 3, full);
+        CHECK_OK(shoal_fsdp_broadcast(param, run->rank == n_ranks - 1 ? full : NULL, n_ranks - 1));
+        CHECK_OK(shoal_fsdp_load_slice(param, params[id].shape[params[id].dim] - 1, 1, full));
+        memset(full, 0, sizeof full);
+        CHECK_OK(shoal_fsdp_gather(param, full, 0));
+        add_bytes(run->record, full, bytes);
+    }
+}
+
+static void add_params(const struct run *run)
+{
+    for (int id = 0; id < N_PARAMS; id++) {
+        char name[8];
+        char full[MAX_COUNT * sizeof(float)];
+        start_values(id, 0, full);
+        (void)snprintf(name, sizeof name, "p%d", id);
+        CHECK_OK(shoal_fsdp_add_param_along(run->fsdp, params[id].unit, name, params[id].dtype,
+                                            params[id].n_dims, params[id].shape, params[id].dim, full, NULL));
+    }
+}
+
+static shoal_status create(const struct kind *kind, shoal_device device, shoal_world *world, shoal_mesh *mesh,
+                           shoal_fsdp **fsdp_out)
+{
+    shoal_fsdp_options options = kind->options;
+    options.struct_size = sizeof options;
+    options.device = device;
+    if (mesh) {
+        return shoal_fsdp_create_on_mesh(mesh, &options, fsdp_out);
+    }
+    shoal_group *group = shoal_world_group(world);
+    return kind->is_replicated ? shoal_fsdp_create_replicated(group, &options, fsdp_out)
+                               : shoal_fsdp_create(group, &options, fsdp_out);
+}
+
+static void record_run(const struct rank *self, const struct kind *kind, shoal_device device,
+                       shoal_world *world, struct record *record)
+{
+    static const char *const names[] = {"replicas", "shards"};
+    struct run run = {.kind = kind, .device = device, .rank = self->rank, .record = record};
+    shoal_mesh *mesh = NULL;
+    record->n = 0;
+    if (kind->is_mesh) {
+        REQUIRE_OK(shoal_mesh_create(world, "cpu", NULL, (int[]){2, self->n_ranks / 2}, 2, names, &mesh));
+    }
+    REQUIRE_OK(create(kind, device, world, mesh, &run.fsdp));
+    add_params(&run);
+    for (int step = 0; step < N_STEPS && !test_has_failed(); step++) {
+        train(&run, step);
+    }
+    move_values(&run, self->n_ranks);
+    if (!test_has_failed()) {
+        train(&run, N_STEPS);
+    }
+    shoal_fsdp_free(run.fsdp);
+    shoal_mesh_free(mesh);
+}
+
+static void compare_kinds(struct rank *self)
+{
+    struct record *host = malloc(sizeof *host);
+    struct record *other = malloc(sizeof *other);
+    REQUIRE(host && other);
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !test_has_failed(); i++) {
+        const struct kind *kind = &kinds[i];
+        int divisor = kind->is_mesh || kind->options.reshard == SHOAL_RESHARD_PARTLY ? 2 : 1;
+        if (self->n_ranks % divisor != 0) {
+            continue;
+        }
+        record_run(self, kind, SHOAL_CPU, world, host);
+        record_run(self, kind, test_device(), world, other);
+        CHECK_INT(other->n, host->n);
+        if (memcmp(other->bytes, host->bytes, host->n) != 0) {
+            test_failed(__FILE__, __LINE__, "%s: other bits than those of the CPU", kind->name);
+        }
+    }
+    CHECK_OK(shoal_world_close(world));
+    free(host);
+    free(other);
+}
+
+TEST_RANKS(bits_of_one, 1)
+{
+    compare_kinds(self);
+}
+
+TEST_RANKS(bits_of_two, 2)
+{
+    compare_kinds(self);
+}
+
+TEST_RANKS(bits_of_three, 3)
+{
+    compare_kinds(self);
+}
+
+TEST_RANKS(bits_of_four, 4)
+{
+    compare_kinds(self);
+}
+
+static bool has_device(void)
+{
+    if (test_device() == SHOAL_CPU) {
+        test_skip("it needs device apart");
+    }
+    return test_device() != SHOAL_CPU;
+}
+
+/* A rank whose context is on another device is a mismatch on all ranks, whoever comes first. */
+TEST_RANKS(another_device_is_a_mismatch, 2)
+{
+    shoal_device device = self->rank == 0 ? SHOAL_CPU : test_device();
+    struct run run = {.kind = &kinds[0], .device = device, .rank = self->rank};
+    if (!has_device()) {
+        return;
+    }
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    REQUIRE_OK(create(run.kind, run.device, world, NULL, &run.fsdp));
+    add_params(&run);
+    CHECK_STATUS(shoal_fsdp_pre_forward(run.fsdp, 0), SHOAL_ERR_MISMATCH);
+    shoal_fsdp_free(run.fsdp);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Forward and backward of the first unit; the first failure. */
+static shoal_status pass(const struct run *run)
+{
+    shoal_status status = shoal_fsdp_pre_forward(run->fsdp, 0);
+    status = status == SHOAL_OK ? shoal_fsdp_post_forward(run->fsdp, 0) : status;
+    status = status == SHOAL_OK ? shoal_fsdp_pre_backward(run->fsdp, 0) : status;
+    status = status == SHOAL_OK ? shoal_fsdp_post_backward(run->fsdp, 0) : status;
+    return status == SHOAL_OK ? shoal_fsdp_end_backward(run->fsdp) : status;
+}
+
+static void fail_at(struct rank *self, int number)
+{
+    struct run run = {.kind = &kinds[0], .device = test_device(), .rank = self->rank};
+    shoal_world *world = rank_world_open(self, number);
+    REQUIRE(world);
+    REQUIRE_OK(create(run.kind, run.device, world, NULL, &run.fsdp));
+    add_params(&run);
+    test_finish(run.device);
+    test_barrier(self);
+    if (self->rank == 1) {
+        test_apart()->fail_at = number;
+    }
+    shoal_status status = pass(&run);
+    if (self->rank == 1) {
+        CHECK_STATUS(status, SHOAL_ERR_SYSTEM);
+        CHECK_ERROR_TEXT("apart");
+    } else if (status == SHOAL_OK || status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_INTERNAL) {
+        test_failed(__FILE__, __LINE__, "call %d of the device failed on rank 1, and here it is %s: %s",
+                    number, shoal_status_name(status), shoal_error_text());
+    }
+    test_barrier(self);
+    test_apart()->fail_at = 0;
+    test_apart()->forget_failure();
+    shoal_fsdp_free(run.fsdp);
+    (void)!shoal_world_close(world);
+}
+
+/* Each of the first calls of the device fails on one rank: it has a reason that names the device, and nobody waits for it
+   until the deadline. */
+TEST_PROCESSES(a_device_that_fails, 2)
+{
+    if (HARNESS_HAS_TSAN) {
+        test_skip("nothing orders the work of a device that has failed");
+        return;
+    }
+    for (int number = 1; number <= 12 && has_device() && !test_has_failed(); number++) {
+        fail_at(self, number);
+    }
+}
+
+TEST_RANKS(extensions_are_refused, 1)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    struct run run = {.kind = &kinds[0], .device = test_device()};
+    REQUIRE(world);
+    REQUIRE_OK(create(run.kind, run.device, world, NULL, &run.fsdp));
+    add_params(&run);
+    if (run.device != SHOAL_CPU) {
+        struct int8_rows context = {.encode_fails_at = 0};
+        const shoal_gather_buffer buffers[] = {{SHOAL_I8, 3}, {SHOAL_F32, 1}};
+        const shoal_gather_extension extension = {.struct_size = sizeof extension,
+                                                  .name = "int8",
+                                                  .is_by_rows = true,
+                                                  .n_buffers = 2,
+                                                  .buffers = buffers,
+                                                  .encode = int8_encode,
+                                                  .decode = int8_decode,
+                                                  .context = &context};
+        CHECK_STATUS(shoal_fsdp_set_gather_extension(shoal_fsdp_param_of(run.fsdp, 0), &extension),
+                     SHOAL_ERR_UNSUPPORTED);
+        CHECK_ERROR_TEXT("apart");
+    }
+    shoal_fsdp_free(run.fsdp);
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(devices_are_checked, 1)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    shoal_fsdp *fsdp = NULL;
+    REQUIRE(world);
+    CHECK_STATUS(create(&kinds[0], SHOAL_META, world, NULL, &fsdp), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("device meta has no data");
+    CHECK_STATUS(create(&kinds[0], (shoal_device)99, world, NULL, &fsdp), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("device: 99 is not a device");
+    CHECK_OK(shoal_world_close(world));
+}
