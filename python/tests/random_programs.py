@@ -19,10 +19,8 @@ at the end than at the beginning. With --repeat each rank runs the program N tim
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -41,28 +39,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import random_fsdp
 import shoal
+from programs import ChildEnds, Deliberate, Leave, Steps, conclude, fork_quietly, list_shared_memory, make_parser, read_memory
 from shoal import works, worlds
 
 DEADLINE_S = 120.0
 GROWTH_MAX = 4 << 20
 
 
-class Deliberate(Exception):
-    """Thrown by a program at itself."""
-
-
-class Leave(Exception):
-    """A rank goes, in the middle of the program."""
-
-
-class ChildEnds(SystemExit):
-    """A child of fork() ends as an interpreter does."""
-
-
 # A program on one rank -----------------------------------------------------------------------------------------------
 
 
-class Program:
+class Program(Steps):
     def __init__(self, seed: int, n_ranks: int, rank: int, key: str) -> None:
         self.kind = {0: "even", 2: "even", 1: "rough", 3: "signals"}[seed % 4]
         self.is_even = self.kind == "even"
@@ -285,9 +272,6 @@ class Program:
 
     # What a rank does on its own
 
-    def collect(self) -> None:
-        gc.collect()
-
     def settle(self) -> None:
         listed = self.take_pending()
         if self.own.random() < 0.5:
@@ -313,9 +297,7 @@ class Program:
         self.fork_and_use(self.use_in_child)
 
     def fork_and_use(self, use: Callable[[], None]) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: there are threads
-            child = os.fork()
+        child = fork_quietly()
         if child == 0:
             use()
             if self.own.random() < 0.5:
@@ -343,8 +325,8 @@ class Program:
 
     def fork_in_call(self) -> None:
         """Another thread is somewhere in the library, with its locks; the child opens a world of its own."""
-        world, rank, stop = self.world, self.rank, threading.Event()
-        alone = world.make_group([rank], "forking")
+        world = self.world
+        alone = world.make_group([self.rank], "forking")
         calls: list[Callable[[], object]] = [
             lambda: world.store.add("forks", 1),
             lambda: alone.all_reduce(array("d", [1.0]) * 1000),
@@ -354,14 +336,6 @@ class Program:
         ]
         call = self.own.choice(calls)
 
-        def use() -> None:
-            try:
-                while not stop.is_set():
-                    call()
-            except (shoal.Error, BufferError):
-                if self.is_even:
-                    raise
-
         def use_in_child() -> None:
             self.use_in_child()
             with shoal.World(1, 0) as own:
@@ -370,39 +344,21 @@ class Program:
                 if data[-1] != 1.0:
                     os._exit(8)
 
-        worker = threading.Thread(target=use)
-        self.threads.append(worker)
-        worker.start()
-        try:
-            for _ in range(3):
-                time.sleep(self.own.uniform(0.0, 0.003))
-                self.fork_and_use(use_in_child)
-        finally:
-            stop.set()
-        worker.join()
+        self.fork_beside((shoal.Error, BufferError), call, 3, lambda: self.fork_and_use(use_in_child))
 
     def wait_together(self) -> None:
         """Two threads wait for the same works, and so does this one."""
         listed = self.take_pending()
-        failures: list[BaseException] = []
 
         def use() -> None:
-            try:
-                for work, check in listed:
-                    self.finish(work, check, "wait")
-            except (shoal.Error, AssertionError) as error:
-                failures.append(error)
+            for work, check in listed:
+                self.finish(work, check, "wait")
 
-        workers = [threading.Thread(target=use) for _ in range(2)]
-        self.threads += workers
-        for worker in workers:
-            worker.start()
-        for work, check in listed:
-            self.finish(work, check, self.own.choice(("wait", "await")))
-        for worker in workers:
-            worker.join()
-        if failures and self.is_even:
-            raise failures[0]
+        def use_here() -> None:
+            for work, check in listed:
+                self.finish(work, check, self.own.choice(("wait", "await")))
+
+        self.use_together((shoal.Error, AssertionError), use, use_here)
 
     def thread(self) -> None:
         """Threads that use the world on their own, and one another's works."""
@@ -534,20 +490,13 @@ class Program:
         make_group, make_group, end_group, symmetric, window, mesh, store, random_fsdp.train,
     )  # fmt: skip
     ALONE = (
-        collect, settle, wait_together, throw, fork, fork_in_call, thread, thread, free, forget, another_world, launch,
+        Steps.collect, settle, wait_together, throw, fork, fork_in_call, thread, thread, free, forget, another_world, launch,
     )  # fmt: skip
     WEIGHTS = (3, 3, 3, 3, 1, 1, 3, 3, 2, 2, 1, 0.25)
     WRONG = (
         leave, close_early, close_in_thread, mix_up, misuse_in_threads, wait_in_daemons, abort, exit_thread,
         random_fsdp.close_while_training, random_fsdp.close_while_training, random_fsdp.train_beside_closing,
     )  # fmt: skip
-
-    def step(self) -> None:
-        self.shared.choice(self.TOGETHER)(self)
-        if self.own.random() < 0.5:
-            self.own.choices(self.ALONE, self.WEIGHTS)[0](self)
-        if not self.is_even and self.own.random() < 0.15:
-            self.own.choice(self.WRONG)(self)
 
     def run(self) -> None:
         rough = {} if self.is_even else {"timeout": 4.0, "close_timeout": 1.0}
@@ -636,12 +585,6 @@ def settle_and_count(is_interrupted: bool) -> dict[str, int]:
         if not any(found[name] for name in ("works", "worlds", "threads")) or time.monotonic() > until:
             return found
         time.sleep(0.02)
-
-
-def read_memory() -> int:
-    ctypes.CDLL(None).malloc_trim(0)
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def run_once(seed: int, n_ranks: int, rank: int, key: str) -> None:
@@ -760,12 +703,8 @@ def collect_ranks(seed: int, repeat: int, ranks: list[subprocess.Popen[bytes]]) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Random programs over the whole package.")
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser = make_parser("Random programs over the whole package.")
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--rank")
     given = parser.parse_args()
     if given.rank:
@@ -773,7 +712,7 @@ def main() -> None:
         run_rank(given.seed, int(n_ranks), int(rank), key, given.repeat)
         return
     seeds = range(given.first, given.first + given.count) if given.seed is None else [given.seed]
-    before = set(os.listdir("/dev/shm"))
+    before = list_shared_memory()
     n_failed = 0
     with ThreadPoolExecutor(given.jobs) as pool:
         for n_done, problem in enumerate(pool.map(lambda seed: run_program(seed, given.repeat), seeds), 1):
@@ -781,9 +720,7 @@ def main() -> None:
             print(problem, end="", flush=True)
             if sys.stdout.isatty():
                 print(f"\r{n_done} of {len(seeds)}", end="", flush=True)
-    left = sorted(name for name in set(os.listdir("/dev/shm")) - before if "shoal" in name)
-    print(f"{len(seeds)} programs, {n_failed} failed, {len(left)} names left in /dev/shm {left[:5]}")
-    sys.exit(1 if n_failed or left else 0)
+    conclude(len(seeds), n_failed, before)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ not grow then, and threads of the backend must end.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import faulthandler
@@ -43,6 +42,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import shoal.torch  # noqa: E402, F401
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from programs import (  # noqa: E402
+    ChildEnds, Deliberate, Leave, Steps, conclude, fork_quietly, list_shared_memory, make_parser, read_memory,
+)  # fmt: skip
 from shoal.torch import building  # noqa: E402
 
 DEADLINE_S = 120.0
@@ -57,18 +59,6 @@ warnings.filterwarnings("ignore", "`torch.distributed.*is deprecated", FutureWar
 
 class Wrong(Exception):
     """A result that is not what it must be."""
-
-
-class Deliberate(Exception):
-    """Thrown by a program at itself."""
-
-
-class Leave(Exception):
-    """A rank goes, in the middle of the program."""
-
-
-class ChildEnds(SystemExit):
-    """A forked process ends as an interpreter does."""
 
 
 # What torch.distributed raises: also for groups that were destroyed, which older versions only assert.
@@ -92,7 +82,7 @@ def stack(count: int, dtype: torch.dtype, ranks: list[int], salt: int) -> torch.
 # A program on one rank -----------------------------------------------------------------------------------------------
 
 
-class Program:
+class Program(Steps):
     def __init__(self, seed: int, n_ranks: int, rank: int, store: str) -> None:
         self.is_even = seed % 3 != 2
         self.shared = random.Random(seed)
@@ -337,9 +327,6 @@ class Program:
 
     # What a rank does on its own
 
-    def collect(self) -> None:
-        gc.collect()
-
     def settle(self) -> None:
         listed, self.pending = self.pending, []
         futures, self.futures = self.futures, []
@@ -350,25 +337,14 @@ class Program:
     def wait_together(self) -> None:
         """Two threads wait for the same works, and so does this one."""
         listed, self.pending = self.pending, []
-        failures: list[BaseException] = []
 
         def use() -> None:
-            try:
-                for work, check in listed:
-                    work.wait()
-                    work.is_completed()
-                    check()
-            except (*ERRORS, Wrong) as error:
-                failures.append(error)
+            for work, check in listed:
+                work.wait()
+                work.is_completed()
+                check()
 
-        workers = [threading.Thread(target=use) for _ in range(2)]
-        for worker in workers:
-            worker.start()
-        use()
-        for worker in workers:
-            worker.join()
-        if failures and self.is_even:
-            raise failures[0]
+        self.use_together((*ERRORS, Wrong), use)
 
     def throw(self) -> None:
         """An exception through frames that hold works and groups."""
@@ -383,26 +359,11 @@ class Program:
 
     def fork_in_call(self) -> None:
         """Another thread is somewhere in the backend."""
-        stop = threading.Event()
 
-        def use() -> None:
-            try:
-                while not stop.is_set():
-                    dist.all_reduce(torch.ones(1000), group=self.alone, async_op=True).get_future().wait()
-            except ERRORS:
-                if self.is_even:
-                    raise
+        def call() -> None:
+            dist.all_reduce(torch.ones(1000), group=self.alone, async_op=True).get_future().wait()
 
-        worker = threading.Thread(target=use)
-        self.threads.append(worker)
-        worker.start()
-        try:
-            for _ in range(2):
-                time.sleep(self.own.uniform(0.0, 0.003))
-                fork_and_use(self.use_in_child)
-        finally:
-            stop.set()
-            worker.join()
+        self.fork_beside(ERRORS, call, 2, self.fork)
 
     def use_in_child(self) -> None:
         """A child is no rank: calls raise, and what it has can be dropped.
@@ -489,16 +450,9 @@ class Program:
         all_reduce, all_reduce, all_reduce, average, all_gather, all_gather, reduce_scatter, reduce_scatter, rooted,
         rooted, all_to_all, barrier, messages, messages, objects, make_group, make_group, end_group, chain, ddp,
     )  # fmt: skip
-    ALONE = (collect, settle, wait_together, throw, fork, fork_in_call, thread, forget)
+    ALONE = (Steps.collect, settle, wait_together, throw, fork, fork_in_call, thread, forget)
     WEIGHTS = (3, 3, 3, 3, 1, 0.5, 3, 2)
     WRONG = (leave, destroy_early, destroy_in_thread, mix_up, use_in_threads)
-
-    def step(self) -> None:
-        self.shared.choice(self.TOGETHER)(self)
-        if self.own.random() < 0.5:
-            self.own.choices(self.ALONE, self.WEIGHTS)[0](self)
-        if not self.is_even and self.own.random() < 0.15:
-            self.own.choice(self.WRONG)(self)
 
     def run(self) -> None:
         try:
@@ -545,13 +499,6 @@ class Program:
 # A rank as a process -------------------------------------------------------------------------------------------------
 
 
-def fork_quietly() -> int:
-    """Python 3.12 warns of threads, of which torch has some."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
 def fork_and_use(use: Callable[[], None]) -> None:
     child = fork_quietly()
     if child == 0:
@@ -577,12 +524,6 @@ def settle_and_count(most: dict[str, int] | None, with_idle: bool) -> dict[str, 
         if most is None or all(found[name] <= most[name] for name in found) or time.monotonic() > until:
             return found
         time.sleep(0.02)
-
-
-def read_memory() -> int:
-    ctypes.CDLL(None).malloc_trim(0)
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def warm_up(folder: str, rank: int) -> None:
@@ -688,25 +629,19 @@ def run_some(seeds: range, repeat: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Random programs on the backend of torch.distributed.")
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--repeat", type=int, default=1)
+    parser = make_parser("Random programs on the backend of torch.distributed.")
     parser.add_argument("--job", type=int)
     given = parser.parse_args()
     if given.job is not None:
         run_some(range(given.first + given.job, given.first + given.count, given.jobs), given.repeat)
         return
     building.load()  # compiled once
-    before = set(os.listdir("/dev/shm"))
+    before = list_shared_memory()
     command = [sys.executable, __file__, "--count", str(given.count), "--first", str(given.first)]
     command += ["--jobs", str(given.jobs), "--repeat", str(given.repeat), "--job"]
     jobs = [subprocess.Popen([*command, str(job)]) for job in range(given.jobs)]
     n_failed = sum(abs(job.wait()) for job in jobs)
-    left = sorted(name for name in set(os.listdir("/dev/shm")) - before if "shoal" in name)
-    print(f"{given.count} programs, {n_failed} failed, {len(left)} names left in /dev/shm {left[:5]}")
-    sys.exit(1 if n_failed or left else 0)
+    conclude(given.count, n_failed, before)
 
 
 if __name__ == "__main__":
