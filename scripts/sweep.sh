@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT
 # The whole sweep of the collectives (tests/conformance/collectives_sweep_test.c): ranks as processes under the address
 # sanitizer, ranks as threads under the thread sanitizer. Without options also, without a sanitizer, plans beyond 4 GiB
-# (unit/graph/run/plan_large), which need 13 GiB of memory, checkpoints between all ways of sharding on 1 to 6 ranks,
-# saves with a rank killed or refused at every request, digests of `shoal train` in all modes after 20 steps, and all cases
-# of tests of which `make test` runs one half with ranks as threads and the other half as processes.
+# (unit/graph/run/plan_large), which need 13 GiB of memory, raw collectives beyond 4 GiB on a device
+# (conformance/collectives_device), which need 10 GiB, checkpoints between all ways of sharding on 1 to 6 ranks, saves with
+# a rank killed or refused at every request, digests of `shoal train` in all modes after 20 steps, and all cases of tests of
+# which `make test` runs one half with ranks as threads and the other half as processes.
 #
 #   scripts/sweep.sh                   everything
 #   scripts/sweep.sh -r 3              with 3 ranks
@@ -123,6 +124,10 @@ if [ $# = 0 ]; then
     cmake --build --preset dev -j "$(nproc)" --target test_unit_graph_run >/dev/null
     echo "sweep: plans beyond 4 GiB"
     progress_run "sweep: large plans" build/dev/tests/unit/graph/run/plan_large_test || failed=true
+    cmake --build --preset dev -j "$(nproc)" --target test_conformance_collectives_device >/dev/null
+    echo "sweep: collectives beyond 4 GiB on a device"
+    SHOAL_MODULE_PATH=$PWD/build/dev/tests/modules progress_run "sweep: large collectives" \
+        build/dev/tests/conformance/collectives_device_test beyond_32_bits || failed=true
     targets=(test_unit_checkpoint test_unit_checkpoint_load test_parallel_checkpoint_nn_modules)
     cmake --build --preset dev -j "$(nproc)" --target "${targets[@]}" >/dev/null
     echo "sweep: checkpoints between all ways of sharding and numbers of ranks"

@@ -12,7 +12,8 @@
  *
  * Buffers: pointers to host memory of any alignment. They must not overlap except as each call says. `count` is in
  * elements and may be 0; the pointer may then be NULL. Buffers belong to the operation until it has ended: do not free
- * or write them, nor read what it writes.
+ * or write them, nor read what it writes. Only shoal_group_collective and shoal_group_collective_start also take memory
+ * of a device (field `device`).
  *
  * Bits: a reduction combines values in rank order, from rank 0 on, in the accumulation type, and rounds once. Every
  * rank gets the same bits, whatever the algorithm and transport.
@@ -38,6 +39,7 @@
 #include "shoal/api.h"
 #include "shoal/dtype.h"
 #include "shoal/status.h"
+#include "shoal/tensor.h"
 #include "shoal/work.h"
 #include "shoal/world.h"
 
@@ -350,10 +352,17 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_check_equal
  *
  * Several tensors of any sizes at the cost of one call:
  *
- *     shoal_part parts[] = {{w, w, w_count}, {bias, bias, bias_count}};
+ *     shoal_part parts[] = {{.send = w, .recv = w, .count = w_count},
+ *                           {.send = bias, .recv = bias, .count = bias_count}};
  *     shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(NULL, NULL, 0, SHOAL_F32, SHOAL_AVG);
  *     call.parts = parts;
  *     call.n_parts = 2;
+ *     status = shoal_group_collective(group, &call);
+ *
+ * Buffers in memory of a device, here with the result of shoal_device_find:
+ *
+ *     shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(send, recv, count, SHOAL_F32, SHOAL_SUM);
+ *     call.device = device;
  *     status = shoal_group_collective(group, &call);
  *
  * shoal/work.h has an example with on_done and release.
@@ -384,7 +393,8 @@ typedef enum shoal_collective_kind {
 typedef struct shoal_part {
     const void *send;
     void *recv;
-    size_t count; /* as in the plain call */
+    size_t count;        /* as in the plain call */
+    shoal_device device; /* of send and recv, as in shoal_collective; the same in all parts */
 } shoal_part;
 
 /*
@@ -427,6 +437,24 @@ typedef struct shoal_collective {
     shoal_done_function on_done;
     shoal_release_function release;
     void *context;
+    /*
+     * The device whose memory send, recv and all blocks are; 0 is SHOAL_CPU, host memory. Parts have fields of their
+     * own: it stays 0 with them, and if they differ, the call is SHOAL_ERR_INVALID and names both devices. Ranks that
+     * give different devices have made different calls, which is a mismatch on all of them.
+     *
+     * The call reads and writes behind the work that ops of this process have given the device so far. When it has
+     * ended, the result is in the device's memory: nothing else has to be waited for. Counts, lists of parts and lists
+     * of blocks are host memory.
+     *
+     * SHOAL_ERR_UNSUPPORTED names the device: it has no memory (SHOAL_META), the ranks of the group are on several
+     * hosts, SHOAL_ALGO asks for oneshot, or earlier calls of the group had memory of another device. Except for the
+     * first, the group has then failed.
+     *
+     * The library does not know whose memory a pointer is. If it is not the device's, the device may notice: the call
+     * is then SHOAL_ERR_SYSTEM, and the device cannot be used any more. If it does not notice, or if memory of a device
+     * is given as host memory, the process may end or other data may change.
+     */
+    shoal_device device;
 } shoal_collective;
 
 /* Runs the call and waits for its end. */
@@ -443,7 +471,7 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_group_collective_
 #define SHOAL_COLLECTIVE_OF(kind, dtype, reduce, root, send, recv, count, counts, send_counts, recv_counts) \
     {                                                                                                       \
         sizeof(shoal_collective), kind, dtype, reduce, root, send, recv, count, counts, send_counts,        \
-            recv_counts, NULL, NULL, NULL, 0, 0.0, 0.0, NULL, NULL, NULL                                    \
+            recv_counts, NULL, NULL, NULL, 0, 0.0, 0.0, NULL, NULL, NULL, SHOAL_CPU                         \
     }
 
 /* Parameters as in the plain calls. */

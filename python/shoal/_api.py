@@ -329,6 +329,7 @@ class shoal_part(Structure):
         ("send", c_void_p),
         ("recv", c_void_p),
         ("count", c_size_t),
+        ("device", c_int),
     ]
 
 
@@ -354,6 +355,7 @@ class shoal_collective(Structure):
         ("on_done", shoal_done_function),
         ("release", shoal_release_function),
         ("context", c_void_p),
+        ("device", c_int),
     ]
 
 
@@ -898,7 +900,7 @@ SIZES = {
     shoal_checkpoint_load_options: (80, 8),
     shoal_checkpoint_options: (80, 8),
     shoal_checkpoint_progress: (32, 8),
-    shoal_collective: (144, 8),
+    shoal_collective: (152, 8),
     shoal_comm_block: (88, 8),
     shoal_compile_options: (64, 8),
     shoal_compile_report: (208, 8),
@@ -925,7 +927,7 @@ SIZES = {
     shoal_op_info: (40, 8),
     shoal_option_info: (64, 8),
     shoal_p2p_op: (24, 8),
-    shoal_part: (24, 8),
+    shoal_part: (32, 8),
     shoal_pass_definition: (40, 8),
     shoal_pass_options: (56, 8),
     shoal_pass_report: (32, 8),

@@ -414,7 +414,7 @@ TEST_WORLD(dispatched_collectives_alone, 1)
     float value = 3;
     float out = 0;
     size_t one = 1;
-    shoal_part part = {&value, &out, 1};
+    shoal_part part = {&value, &out, 1, SHOAL_CPU};
     CHECK_OK(shoal_group_barrier(all));
     CHECK_OK(shoal_group_broadcast(all, &value, 1, SHOAL_F32, 0));
     CHECK_OK(shoal_group_all_reduce(all, &value, &out, 1, SHOAL_F32, SHOAL_SUM));

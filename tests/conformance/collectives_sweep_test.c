@@ -8,6 +8,8 @@
  * name of collectives/sweep_ops.def or src/tensor/dtypes.def, restrict the whole to a part. With
  * SHOAL_TEST_SWEEP_TURNS=1 every op, dtype, operator and count comes once, and the variants (alignments, in place or
  * not) take turns.
+ *
+ * On a device (SHOAL_TEST_DEVICE) all calls are by descriptor, and the choice of the tables carries them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +67,24 @@ static size_t arena_bytes(size_t max_count, int n_ranks)
     return sweep_elements(&largest, n_ranks) * 16 + 8 * SWEEP_GUARD + 2 * SWEEP_MAX_SHIFT;
 }
 
+/* Both buffers are one tensor. */
+static bool open_device_memory(struct sweep *sweep, size_t bytes)
+{
+    const int64_t shape = (int64_t)(2 * bytes);
+    struct address address;
+    if (!CHECK_OK(shoal_scope_begin())) {
+        return false;
+    }
+    sweep->device_memory = shoal_tensor_ref(shoal_empty_on(&shape, 1, SHOAL_U8, test_device()));
+    if (!CHECK_OK(shoal_scope_end()) || !CHECK_OK(tensor_address(sweep->device_memory, &address))) {
+        return false;
+    }
+    sweep->heap[0] = test_reach(test_device(), address, 2 * bytes);
+    sweep->heap[1] = sweep->heap[0] + bytes;
+    sweep->to_device = (unsigned char *)address_pointer(address) - sweep->heap[0];
+    return true;
+}
+
 static bool open_sweep(struct sweep *sweep, shoal_world **world_out, size_t max_count,
                        unsigned char **scratch_out)
 {
@@ -75,6 +95,10 @@ static bool open_sweep(struct sweep *sweep, shoal_world **world_out, size_t max_
     }
     sweep->group = shoal_world_group(*world_out);
     size_t bytes = (arena_bytes(max_count, self->n_ranks) + 63) & ~(size_t)63;
+    if (test_device() != SHOAL_CPU) {
+        *scratch_out = aligned_alloc(64, bytes);
+        return open_device_memory(sweep, bytes) && *scratch_out;
+    }
     /* Without it, where the transport has none, everything lies on the heap. */
     shoal_status status = shoal_symmetric_create(sweep->group, 2 * bytes, &sweep->symmetric);
     if (status != SHOAL_ERR_UNSUPPORTED && !CHECK_OK(status)) {
@@ -89,8 +113,12 @@ static bool open_sweep(struct sweep *sweep, shoal_world **world_out, size_t max_
 static void close_sweep(struct sweep *sweep, shoal_world *world, unsigned char *scratch)
 {
     free(scratch);
-    free(sweep->heap[0]);
-    free(sweep->heap[1]);
+    if (sweep->device_memory) {
+        shoal_tensor_unref(sweep->device_memory);
+    } else {
+        free(sweep->heap[0]);
+        free(sweep->heap[1]);
+    }
     shoal_symmetric_free(sweep->symmetric);
     CHECK_OK(shoal_world_close(world));
 }
@@ -179,7 +207,8 @@ static void sample_stage(struct sweep *sweep, const struct stage *stage, struct 
         n_elements = needed > n_elements ? needed : n_elements;
     }
     prepare_stage(sweep, stage, n_elements);
-    choose_algorithm(sweep, (enum shm_algorithm)test_random_below(random, SHM_ALGORITHM_COUNT + 1));
+    uint64_t algorithm = test_random_below(random, SHM_ALGORITHM_COUNT + 1);
+    choose_algorithm(sweep, test_device() == SHOAL_CPU ? (enum shm_algorithm)algorithm : SHM_ALGORITHM_COUNT);
     for (int i = 0; i < SAMPLE_CASES && sweep_run_case(sweep, &cases[i], scratch); i++) {
     }
 }

@@ -223,7 +223,7 @@ TEST_WORLD(allreduce_stress, W)
 TEST_WORLD(allreduce_coalesced_checks, W)
 {
     float value = 1;
-    shoal_part parts[2] = {{&value, &value, 1}, {NULL, &value, 1}};
+    shoal_part parts[2] = {{&value, &value, 1, SHOAL_CPU}, {NULL, &value, 1, SHOAL_CPU}};
     CHECK_REFUSED(group_all_reduce_list(all, NULL, 2, SHOAL_F32, SHOAL_SUM), "NULL");
     CHECK_REFUSED(group_all_reduce_list(all, parts, 2, SHOAL_F32, SHOAL_SUM), "NULL");
     CHECK_REFUSED(group_all_reduce_list(all, parts, 1, (shoal_dtype)0, SHOAL_SUM), "dtype");
@@ -239,7 +239,7 @@ TEST_WORLD(allreduce_coalesced_basics, W)
         float out[70];
         fill(first, 3, (float)(self->rank + 1));
         fill(second, 70, (float)(self->rank + 1));
-        shoal_part parts[2] = {{first, first, 3}, {second, out, 70}};
+        shoal_part parts[2] = {{first, first, 3, SHOAL_CPU}, {second, out, 70, SHOAL_CPU}};
         CHECK_OK(group_all_reduce_list(all, parts, 2, SHOAL_F32, vectors[v].reduce));
         check_all(first, 3, (float)vectors[v].expected, "in place");
         check_all(out, 70, (float)vectors[v].expected, "out of place");
@@ -255,7 +255,8 @@ TEST_WORLD(allreduce_coalesced_stress, W)
         for (int k = 0; k < STRESS_AT_ONCE; k++) {
             values[k][0] = (float)(i + k + self->rank);
             values[k][1] = (float)(i + k + self->rank + 1);
-            shoal_part parts[2] = {{&values[k][0], &values[k][0], 1}, {&values[k][1], &values[k][1], 1}};
+            shoal_part parts[2] = {{&values[k][0], &values[k][0], 1, SHOAL_CPU},
+                                   {&values[k][1], &values[k][1], 1, SHOAL_CPU}};
             REQUIRE_OK(group_all_reduce_list_start(all, parts, 2, SHOAL_F32, SHOAL_SUM, &works[k]));
         }
         for (int k = 0; k < STRESS_AT_ONCE; k++) {
@@ -273,7 +274,7 @@ TEST_WORLD(allreduce_coalesced_async, W)
     fill(values[0], 8, 1);
     fill(values[1], 8, 2);
     shoal_work *work;
-    shoal_part parts[2] = {{values[0], values[0], 8}, {values[1], values[1], 8}};
+    shoal_part parts[2] = {{values[0], values[0], 8, SHOAL_CPU}, {values[1], values[1], 8, SHOAL_CPU}};
     REQUIRE_OK(group_all_reduce_list_start(all, parts, 2, SHOAL_F32, SHOAL_SUM, &work));
     memset(parts, 0, sizeof parts);
     CHECK_OK(shoal_work_wait(work, -1));
@@ -389,7 +390,7 @@ TEST_WORLD(reduce_scatter_tensor_coalesced, W)
         for (int r = 0; r < W; r++) {
             fill(send[p] + (size_t)r * blocks[p], blocks[p], (float)(r + p));
         }
-        parts[p] = (shoal_part){send[p], recv[p], blocks[p]};
+        parts[p] = (shoal_part){send[p], recv[p], blocks[p], SHOAL_CPU};
     }
     CHECK_OK(group_reduce_scatter_list(all, parts, 3, SHOAL_F32, SHOAL_SUM));
     for (int p = 0; p < 3; p++) {
@@ -529,7 +530,7 @@ TEST_WORLD(allgather_basics, W)
         shoal_part parts[3];
         for (size_t i = 0; i < n; i++) {
             send[i] = (float)(self->rank * 10 + (int)i);
-            parts[i] = (shoal_part){&send[i], recv[i], 1};
+            parts[i] = (shoal_part){&send[i], recv[i], 1, SHOAL_CPU};
         }
         CHECK_OK(group_all_gather_list(all, parts, n, SHOAL_F32));
         for (size_t i = 0; i < n; i++) {
@@ -585,7 +586,7 @@ TEST_WORLD(allgather_into_tensor_coalesced, W)
         }
         recv[p] = malloc(W * counts[p] * sizeof(float));
         REQUIRE(recv[p]);
-        parts[p] = (shoal_part){send[p], recv[p], counts[p]};
+        parts[p] = (shoal_part){send[p], recv[p], counts[p], SHOAL_CPU};
     }
     CHECK_OK(group_all_gather_list(all, parts, 3, SHOAL_F32));
     for (int p = 0; p < 3; p++) {
@@ -600,7 +601,7 @@ TEST_WORLD(allgather_coalesced_checks, W)
 {
     float send = 1;
     float recv[W];
-    shoal_part parts[2] = {{&send, recv, 1}, {&send, NULL, 1}};
+    shoal_part parts[2] = {{&send, recv, 1, SHOAL_CPU}, {&send, NULL, 1, SHOAL_CPU}};
     CHECK_REFUSED(group_all_gather_list(all, NULL, 1, SHOAL_F32), "NULL");
     CHECK_REFUSED(group_all_gather_list(all, parts, 2, SHOAL_F32), "NULL");
     CHECK_REFUSED(group_all_gather_list(all, parts, 1, (shoal_dtype)0), "dtype");
@@ -611,7 +612,7 @@ TEST_WORLD(allgather_coalesced_async, W)
 {
     float sends[2] = {(float)self->rank, (float)(10 + self->rank)};
     float recvs[2][W];
-    shoal_part parts[2] = {{&sends[0], recvs[0], 1}, {&sends[1], recvs[1], 1}};
+    shoal_part parts[2] = {{&sends[0], recvs[0], 1, SHOAL_CPU}, {&sends[1], recvs[1], 1, SHOAL_CPU}};
     shoal_work *work;
     REQUIRE_OK(group_all_gather_list_start(all, parts, 2, SHOAL_F32, &work));
     CHECK_OK(finish(work));

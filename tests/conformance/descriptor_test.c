@@ -53,7 +53,7 @@ static float memory[64];
 static const size_t counts[4] = {1, 2, 3, 4};
 static const void *const send_list[4] = {memory, memory + 1, memory + 2, memory + 3};
 static void *const recv_list[4] = {memory + 10, memory + 20, memory + 30, memory + 40};
-static const shoal_part part = {memory, memory + 32, 1};
+static const shoal_part part = {.send = memory, .recv = memory + 32, .count = 1};
 
 /* Something that is not 0. Returns how it is told. */
 static const char *set_field(shoal_collective *call, enum field_id field)
@@ -101,6 +101,9 @@ static const char *set_field(shoal_collective *call, enum field_id field)
     case FIELD_factor:
         call->factor = 0.5;
         return "factor is 0.5";
+    case FIELD_device:
+        call->device = SHOAL_META;
+        return "device is 1";
     case FIELD_COUNT:
         break;
     }
@@ -202,6 +205,9 @@ TEST(descriptors_that_contradict_themselves)
     REFUSED("count is 2");
     call.count = 0;
     CHECK_OK(shoal_group_collective(g, &call));
+    call.device = SHOAL_META;
+    REFUSED("all_reduce: device is 1, but must be 0: the buffers are in parts");
+    call.device = SHOAL_CPU;
     call.n_parts = 0;
     REFUSED("n_parts is 0");
     call = (shoal_collective)SHOAL_COLLECTIVE_ALL_TO_ALL(memory, memory + 32, 2, SHOAL_F32);
@@ -217,11 +223,26 @@ TEST(descriptors_that_contradict_themselves)
     REFUSED("all_to_all_v: recv_counts is NULL");
     call = (shoal_collective)SHOAL_COLLECTIVE_GATHER_V(memory, memory + 32, NULL, SHOAL_F32, 0);
     REFUSED("gather_v: counts is NULL");
-    shoal_part two = {memory, memory + 32, 1};
+    shoal_part two = {.send = memory, .recv = memory + 32, .count = 1};
     call = (shoal_collective)SHOAL_COLLECTIVE_BROADCAST(NULL, 0, SHOAL_F32, 0);
     call.parts = &two;
     call.n_parts = 1;
     REFUSED("broadcast: part 0: send is 0x");
+    two.send = NULL;
+    two.device = (shoal_device)99;
+    REFUSED("broadcast: device: 99 is not a device");
+    shoal_part apart[] = {{.recv = memory, .count = 1},
+                          {.recv = memory + 1, .count = 1, .device = SHOAL_META}};
+    call.parts = apart;
+    call.n_parts = 2;
+    REFUSED(
+        "broadcast: part 0 is on device cpu, part 1 on device meta: the parts of a call are on one device");
+    apart[1].device = (shoal_device)-1;
+    REFUSED("broadcast: device: -1 is not a device");
+    call = (shoal_collective)SHOAL_COLLECTIVE_ALL_REDUCE(memory, memory + 32, 2, SHOAL_F32, SHOAL_SUM);
+    call.device = SHOAL_META;
+    CHECK_STATUS(shoal_group_collective(g, &call), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("all_reduce: buffers on device meta, which has no data");
     call = (shoal_collective)SHOAL_COLLECTIVE_BARRIER;
     call.timeout_s = -1;
     REFUSED("barrier: timeout_s is -1, 0 (the group's) to 1e+09 expected");

@@ -227,7 +227,8 @@ DISAGREE(wrong_counts, "other counts of the ranks in all_gather_v",
          shoal_group_all_gather_v(G, A, B, (size_t[]){1, 2, 3}, SHOAL_F32),
          shoal_group_all_gather_v(G, A, B, (size_t[]){2, 2, 2}, SHOAL_F32), "all_gather")
 DISAGREE(wrong_list, "a list of one against a list of two", fault_list(G, &drill.memory, 8),
-         group_all_reduce_list(G, (shoal_part[]){{A, B, 16}}, 1, SHOAL_F32, SHOAL_SUM), "all_reduce")
+         group_all_reduce_list(G, (shoal_part[]){{A, B, 16, SHOAL_CPU}}, 1, SHOAL_F32, SHOAL_SUM),
+         "all_reduce")
 
 /* Two calls in the other order: the first of them is where they part. */
 static shoal_status two_calls(struct drill *drill, bool is_turned)

@@ -85,27 +85,29 @@ static inline shoal_status fault_started(shoal_group *g, struct fault_memory *w,
 
 static inline shoal_status fault_list(shoal_group *g, struct fault_memory *w, size_t n)
 {
-    shoal_part parts[2] = {{w->a, w->b, n}, {w->a + n, w->b + n, n}};
+    shoal_part parts[2] = {{w->a, w->b, n, SHOAL_CPU}, {w->a + n, w->b + n, n, SHOAL_CPU}};
     return group_all_reduce_list(g, parts, 2, SHOAL_F32, SHOAL_SUM);
 }
 
 static inline shoal_status fault_gather_list(shoal_group *g, struct fault_memory *w, size_t n)
 {
     size_t half = n / 2;
-    shoal_part parts[2] = {{w->a, w->b, half}, {w->a + half, w->b + half * FAULT_RANKS, half}};
+    shoal_part parts[2] = {{w->a, w->b, half, SHOAL_CPU},
+                           {w->a + half, w->b + half * FAULT_RANKS, half, SHOAL_CPU}};
     return group_all_gather_list(g, parts, 2, SHOAL_F32);
 }
 
 static inline shoal_status fault_scatter_list(shoal_group *g, struct fault_memory *w, size_t n)
 {
     size_t half = n / 2;
-    shoal_part parts[2] = {{w->a, w->b, half}, {w->a + half * FAULT_RANKS, w->b + half, half}};
+    shoal_part parts[2] = {{w->a, w->b, half, SHOAL_CPU},
+                           {w->a + half * FAULT_RANKS, w->b + half, half, SHOAL_CPU}};
     return group_reduce_scatter_list(g, parts, 2, SHOAL_F32, SHOAL_SUM);
 }
 
 static inline shoal_status fault_broadcast_list(shoal_group *g, struct fault_memory *w, size_t n)
 {
-    shoal_part parts[2] = {{NULL, w->a, n}, {NULL, w->b, n}};
+    shoal_part parts[2] = {{NULL, w->a, n, SHOAL_CPU}, {NULL, w->b, n, SHOAL_CPU}};
     return group_broadcast_list(g, parts, 2, SHOAL_F32, 1);
 }
 

@@ -98,7 +98,8 @@ static shoal_status start(struct slot *s)
     shoal_dtype t = SHOAL_I32;
     size_t half = s->count / 2;
     int peer = (rank + 1) % N_RANKS;
-    shoal_part parts[2] = {{s->send, s->recv, half}, {s->send + half, s->recv + half, s->count - half}};
+    shoal_part parts[2] = {{s->send, s->recv, half, SHOAL_CPU},
+                           {s->send + half, s->recv + half, s->count - half, SHOAL_CPU}};
     shoal_transfer transfers[2] = {{SHOAL_SEND, s->send, s->count, t, peer, 3},
                                    {SHOAL_RECV, s->recv, s->count, t, peer, 3}};
     switch (s->op) {

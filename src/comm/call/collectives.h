@@ -21,7 +21,8 @@ struct work_hooks; /* comm/lane/work.h */
  */
 shoal_status collectives_run(shoal_group *group, struct collective *call);
 shoal_status collectives_start(shoal_group *group, struct collective *call, shoal_work **work_out);
-/* Run and start collectives with a list of parts in place of `single`. */
+/* Run and start collectives with a list of parts in place of `single`. Their device is that of `call`: fields `device`
+   of parts are not looked at. */
 shoal_status collectives_run_list(shoal_group *group, struct collective *call, const shoal_part *parts,
                                   size_t n_parts);
 shoal_status collectives_start_list(shoal_group *group, struct collective *call, const shoal_part *parts,

@@ -13,6 +13,7 @@
 #include "base/try.h"
 #include "comm/call/collectives.h"
 #include "comm/lane/work.h"
+#include "device/device.h"
 #include "shoal/group.h"
 
 enum field_id {
@@ -130,10 +131,56 @@ static shoal_status check_counts(const shoal_collective *call)
                    : SHOAL_OK;
 }
 
+/* The device of the buffers. Lists without parts are refused later. */
+static shoal_device find_device(const shoal_collective *call)
+{
+    return call->parts && call->n_parts > 0 ? call->parts[0].device : call->device;
+}
+
+static shoal_status check_known(const shoal_collective *call, shoal_device device)
+{
+    char argument[48];
+    (void)snprintf(argument, sizeof argument, "%s: device", kinds[call->kind].name);
+    return device_check(device, argument);
+}
+
+static shoal_status check_parts_device(const shoal_collective *call)
+{
+    shoal_device first = call->parts[0].device;
+    for (size_t i = 1; i < call->n_parts; i++) {
+        shoal_device other = call->parts[i].device;
+        if (other != first) {
+            TRY(check_known(call, first));
+            TRY(check_known(call, other));
+            return error_set(
+                SHOAL_ERR_INVALID,
+                "%s: part 0 is on device %s, part %zu on device %s: the parts of a call are on one device",
+                kinds[call->kind].name, device_name(first), i, device_name(other));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_device(const shoal_collective *call)
+{
+    shoal_device device = find_device(call);
+    if (call->parts && call->n_parts > 1) {
+        TRY(check_parts_device(call));
+    }
+    if (device == SHOAL_CPU) {
+        return SHOAL_OK;
+    }
+    TRY(check_known(call, device));
+    return device_has_data(device)
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_UNSUPPORTED, "%s: buffers on device %s, which has no data",
+                           kinds[call->kind].name, device_name(device));
+}
+
 /* A broadcast has one buffer a part. */
 static shoal_status check_parts(const shoal_collective *call)
 {
-    TRY(check_unused(call, F(send) | F(recv) | F(count) | F(send_blocks) | F(recv_blocks),
+    TRY(check_unused(call, F(send) | F(recv) | F(count) | F(send_blocks) | F(recv_blocks) | F(device),
                      "the buffers are in parts"));
     for (size_t i = 0; i < call->n_parts && call->parts && call->kind == SHOAL_KIND_BROADCAST; i++) {
         if (call->parts[i].send) {
@@ -179,6 +226,7 @@ static shoal_status check_fields(const shoal_collective *call)
         return error_set(SHOAL_ERR_INVALID, "%s: context is given, but neither on_done nor release",
                          kind->name);
     }
+    TRY(check_device(call));
     return call->timeout_s == 0.0 ? SHOAL_OK : check_timeout(call);
 }
 
@@ -203,6 +251,7 @@ static struct collective translate(const shoal_collective *call)
         .recv_counts = recv_counts,
         .send_blocks = call->send_blocks,
         .recv_blocks = call->recv_blocks,
+        .device = find_device(call),
     };
 }
 

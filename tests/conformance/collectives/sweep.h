@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "conformance/collectives/fold.h"
+#include "fixtures/test_device.h"
 #include "harness/harness.h"
 #include "harness/test.h"
 #include "shoal/group.h"
@@ -100,7 +101,9 @@ struct sweep {
     struct rank *self;
     shoal_group *group;
     shoal_symmetric *symmetric; /* NULL: the transport has none */
-    unsigned char *heap[2];     /* send, recv */
+    unsigned char *heap[2];     /* send, recv; on a device, where the processor reaches its memory */
+    ptrdiff_t to_device;        /* from there to the addresses that calls are given; 0 on the CPU */
+    shoal_tensor *device_memory;
     size_t n_cases;
 };
 
@@ -363,6 +366,17 @@ static inline void sweep_list_blocks(unsigned char *buffer, const size_t *counts
     }
 }
 
+/* Addresses of the parts as calls are given them. */
+static inline void sweep_give_parts(const struct sweep *sweep, const struct sweep_case *one,
+                                    const struct sweep_part *parts, struct sweep_part *given)
+{
+    for (int p = 0; p < sweep_n_parts(one); p++) {
+        given[p] = parts[p];
+        given[p].send += sweep->to_device;
+        given[p].recv = parts[p].recv ? parts[p].recv + sweep->to_device : NULL;
+    }
+}
+
 static inline shoal_status sweep_call_descriptor(const struct sweep_case *one, shoal_group *group,
                                                  const struct sweep_part *parts, shoal_work **work_out)
 {
@@ -383,13 +397,17 @@ static inline shoal_status sweep_call_descriptor(const struct sweep_case *one, s
     if (row->form == SWEEP_PARTS) {
         for (size_t i = 0; i < SWEEP_MAX_PARTS; i++) {
             bool has_send = row->kind != COLLECTIVE_BROADCAST;
-            list[i] = (shoal_part){has_send ? parts[i].send : NULL, parts[i].recv, parts[i].count};
+            list[i] = (shoal_part){.send = has_send ? parts[i].send : NULL,
+                                   .recv = parts[i].recv,
+                                   .count = parts[i].count,
+                                   .device = test_device()};
         }
         call.parts = list;
         call.n_parts = SWEEP_MAX_PARTS;
     } else {
-        call.send = parts->send;
+        call.send = row->kind == COLLECTIVE_BROADCAST ? NULL : parts->send;
         call.recv = parts->recv;
+        call.device = test_device();
         if (row->base == SWEEP_ALL_TO_ALL_V) {
             call.send_counts = counts.send;
             call.recv_counts = counts.recv;
@@ -472,7 +490,8 @@ static inline shoal_status sweep_call(const struct sweep_case *one, shoal_group 
     shoal_work *work = NULL;
     shoal_status status;
     const struct sweep_row *row = &sweep_rows[one->op];
-    if (row->form != SWEEP_PLAIN || (row->reduces && one->reduce == SHOAL_PREMUL_SUM)) {
+    if (row->form != SWEEP_PLAIN || (row->reduces && one->reduce == SHOAL_PREMUL_SUM) ||
+        test_device() != SHOAL_CPU) {
         status = sweep_call_descriptor(one, group, parts, &work);
     } else {
         status = sweep_call_plain(one, group, parts, &work);
@@ -621,7 +640,9 @@ static inline bool sweep_run_case(struct sweep *sweep, const struct sweep_case *
     for (int p = 0; p < sweep_n_parts(one); p++) {
         sweep_load(sweep, one, &parts[p]);
     }
-    shoal_status status = sweep_call(one, sweep->group, parts);
+    struct sweep_part given[SWEEP_MAX_PARTS];
+    sweep_give_parts(sweep, one, parts, given);
+    shoal_status status = sweep_call(one, sweep->group, given);
     if (status != SHOAL_OK) {
         char text[256];
         test_failed(__FILE__, __LINE__, "%s: %s: %s", sweep_describe(one, text, sizeof text),

@@ -174,10 +174,10 @@ static void scatter_parts(shoal_group *group, float *memory, float *results)
 {
     int rank = shoal_group_rank(group);
     int n_ranks = shoal_group_n_ranks(group);
-    shoal_part parts[N_PARTS] = {{NULL, NULL, 0}};
+    shoal_part parts[N_PARTS] = {{0}};
     for (size_t k = 0; k < N_PARTS; k++) {
         size_t part = (k + (size_t)rank) % N_PARTS;
-        parts[part] = (shoal_part){memory, results, part_counts[part]};
+        parts[part] = (shoal_part){memory, results, part_counts[part], SHOAL_CPU};
         for (size_t i = 0; i < part_counts[part] * (size_t)n_ranks; i++) {
             memory[i] = part_value(rank, part, i);
         }

@@ -308,12 +308,13 @@ TEST(wrong_arguments_change_nothing)
            "all_to_all_v: send and recv overlap");
     EXPECT_OF(group_all_reduce_list(g, NULL, 1, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID,
               "the list of parts is empty");
-    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 1}}, 0, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID,
-              "n_parts is 0");
-    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 1}, {NULL, b + 1, 1}}, 2, SHOAL_F32, SHOAL_SUM),
+    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 1, SHOAL_CPU}}, 0, SHOAL_F32, SHOAL_SUM),
+              SHOAL_ERR_INVALID, "n_parts is 0");
+    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 1, SHOAL_CPU}, {NULL, b + 1, 1, SHOAL_CPU}}, 2,
+                                    SHOAL_F32, SHOAL_SUM),
               SHOAL_ERR_INVALID, "part 1: all_reduce: send is NULL");
-    EXPECT_OF(group_all_gather_list(g, (shoal_part[]){{NULL, b, 1}}, 1, SHOAL_F32), SHOAL_ERR_INVALID,
-              "part 0: all_gather: send is NULL");
+    EXPECT_OF(group_all_gather_list(g, (shoal_part[]){{NULL, b, 1, SHOAL_CPU}}, 1, SHOAL_F32),
+              SHOAL_ERR_INVALID, "part 0: all_gather: send is NULL");
     shoal_collective call = SHOAL_COLLECTIVE_BROADCAST(b, 1, SHOAL_F32, 8);
     EXPECT(collective_start(g, &call, &work), SHOAL_ERR_INVALID, "root 8");
     EXPECT(collective_start(g, &call, NULL), SHOAL_ERR_INVALID, "root 8");
@@ -327,16 +328,21 @@ TEST(wrong_arguments_change_nothing)
     EXPECT(scatter_v(g, NULL, b, counts, SHOAL_F32, 1), SHOAL_ERR_INVALID, "send is NULL, but has 40 bytes");
     EXPECT(scatter_v(g, a, b, counts, SHOAL_F32, -2), SHOAL_ERR_INVALID, "root -2");
     /* What one part writes, no other may touch. */
-    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, a, 4}, {a, a, 4}}, 2, SHOAL_F32, SHOAL_SUM),
-              SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
-    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a + 8, a + 8, 4}, {b, b, 4}, {a + 5, a + 5, 4}}, 3,
+    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, a, 4, SHOAL_CPU}, {a, a, 4, SHOAL_CPU}}, 2,
                                     SHOAL_F32, SHOAL_SUM),
-              SHOAL_ERR_INVALID, "parts 0 and 2 overlap");
-    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 4}, {b + 3, a + 8, 4}}, 2, SHOAL_F32, SHOAL_SUM),
               SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
     EXPECT_OF(
-        group_reduce_scatter_list(g, (shoal_part[]){{a, a + 8, 8}, {a + 6, b, 4}}, 2, SHOAL_F32, SHOAL_SUM),
-        SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
+        group_all_reduce_list(
+            g,
+            (shoal_part[]){{a + 8, a + 8, 4, SHOAL_CPU}, {b, b, 4, SHOAL_CPU}, {a + 5, a + 5, 4, SHOAL_CPU}},
+            3, SHOAL_F32, SHOAL_SUM),
+        SHOAL_ERR_INVALID, "parts 0 and 2 overlap");
+    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 4, SHOAL_CPU}, {b + 3, a + 8, 4, SHOAL_CPU}}, 2,
+                                    SHOAL_F32, SHOAL_SUM),
+              SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
+    EXPECT_OF(group_reduce_scatter_list(g, (shoal_part[]){{a, a + 8, 8, SHOAL_CPU}, {a + 6, b, 4, SHOAL_CPU}},
+                                        2, SHOAL_F32, SHOAL_SUM),
+              SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
 #undef EXPECT
 #undef EXPECT_OF
     CHECK(!work);
@@ -375,10 +381,12 @@ TEST(lists_that_share_what_they_read)
     float a[4 * N_MANY] = {0};
     float b[4 * N_MANY] = {0};
     shoal_part parts[N_MANY];
-    CHECK_OK(group_all_reduce_list(g, (shoal_part[]){{a, b, 4}, {a, b + 4, 4}, {a + 2, b + 8, 4}}, 3,
-                                   SHOAL_F32, SHOAL_SUM));
-    CHECK_OK(group_all_reduce_list(g, (shoal_part[]){{b, b, 0}, {b, b, 4}, {b + 4, b + 4, 4}}, 3, SHOAL_F32,
-                                   SHOAL_SUM));
+    CHECK_OK(group_all_reduce_list(
+        g, (shoal_part[]){{a, b, 4, SHOAL_CPU}, {a, b + 4, 4, SHOAL_CPU}, {a + 2, b + 8, 4, SHOAL_CPU}}, 3,
+        SHOAL_F32, SHOAL_SUM));
+    CHECK_OK(group_all_reduce_list(
+        g, (shoal_part[]){{b, b, 0, SHOAL_CPU}, {b, b, 4, SHOAL_CPU}, {b + 4, b + 4, 4, SHOAL_CPU}}, 3,
+        SHOAL_F32, SHOAL_SUM));
     for (size_t i = 0; i < N_MANY; i++) { /* backwards, so that they have to be sorted */
         float *place = a + 4 * (N_MANY - 1 - i);
         parts[i] = (shoal_part){.send = place, .recv = place, .count = 4};
@@ -402,7 +410,7 @@ TEST(allowed_arguments_are_taken)
     size_t none[4] = {0};
     shoal_part parts[40];
     for (int i = 0; i < 40; i++) {
-        parts[i] = (shoal_part){NULL, &b[i], 1};
+        parts[i] = (shoal_part){NULL, &b[i], 1, SHOAL_CPU};
     }
     CHECK_OK(shoal_group_all_reduce(g, a, a, 64, SHOAL_F32, SHOAL_AVG));
     CHECK_OK(group_all_reduce_premul(g, a, a, 64, SHOAL_F32, 0.5));
@@ -423,8 +431,9 @@ TEST(allowed_arguments_are_taken)
     CHECK_OK(shoal_group_reduce_scatter_v(g, b, b + 3, counts, SHOAL_F32, SHOAL_SUM));
     CHECK_OK(shoal_group_all_to_all_v(g, a, counts, b, none, SHOAL_F32));
     CHECK_OK(group_broadcast_list(g, parts, 40, SHOAL_F32, 0));
-    CHECK_OK(group_all_gather_list(g, (shoal_part[]){{a, b, 2}, {a, b + 8, 1}}, 2, SHOAL_F32));
-    CHECK_OK(group_reduce_scatter_list(g, (shoal_part[]){{a, b, 2}}, 1, SHOAL_F32, SHOAL_SUM));
+    CHECK_OK(group_all_gather_list(g, (shoal_part[]){{a, b, 2, SHOAL_CPU}, {a, b + 8, 1, SHOAL_CPU}}, 2,
+                                   SHOAL_F32));
+    CHECK_OK(group_reduce_scatter_list(g, (shoal_part[]){{a, b, 2, SHOAL_CPU}}, 1, SHOAL_F32, SHOAL_SUM));
     CHECK_INT(shoal_group_sequence(g), 21);
     CHECK_OK(shoal_world_close(world));
 }

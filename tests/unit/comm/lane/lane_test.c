@@ -650,7 +650,7 @@ TEST(start_copies_what_it_needs)
     float data[4] = {0};
     shoal_work *works[3] = {NULL};
     {
-        shoal_part parts[2] = {{&data[0], &data[0], 1}, {&data[1], &data[1], 1}};
+        shoal_part parts[2] = {{&data[0], &data[0], 1, SHOAL_CPU}, {&data[1], &data[1], 1, SHOAL_CPU}};
         size_t counts[2] = {1, 1};
         CHECK_OK(group_all_reduce_list_start(bench.group, parts, 2, SHOAL_F32, SHOAL_SUM, &works[0]));
         CHECK_OK(

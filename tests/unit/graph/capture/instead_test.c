@@ -116,7 +116,7 @@ static shoal_status call_raw(void *context, shoal_tensor *const *inputs, size_t 
     shoal_group *g = raw->group;
     float *f = shoal_mutable_data(inputs[0]);
     const size_t counts[] = {1, 1};
-    const shoal_part parts[] = {{f, f, 1}, {f, f, 1}};
+    const shoal_part parts[] = {{f, f, 1, SHOAL_CPU}, {f, f, 1, SHOAL_CPU}};
     shoal_collective by_descriptor = SHOAL_COLLECTIVE_ALL_REDUCE(f, f, 1, SHOAL_F32, SHOAL_SUM);
     shoal_collective of_parts = SHOAL_COLLECTIVE_ALL_REDUCE(NULL, NULL, 0, SHOAL_F32, SHOAL_SUM);
     shoal_collective with_counts = SHOAL_COLLECTIVE_ALL_GATHER_V(f, f, counts, SHOAL_F32);
