@@ -7,7 +7,7 @@ RELEASE_OPTIONS ?=
 # For ctest: make test TEST_OPTIONS='-R unit/base -j 8'
 TEST_OPTIONS ?=
 
-.PHONY: all run test test-asan test-tsan test-browser test-python wheel test-hosts test-slurm bench sweep drill deviate settings soak soak-python soak-torch fuzz fuzz-passes install uninstall lint tidy clean
+.PHONY: all run test test-asan test-tsan test-browser test-python wheel test-hosts test-slurm bench sweep drill deviate settings soak soak-device soak-python soak-torch fuzz fuzz-passes install uninstall lint tidy clean
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -92,6 +92,11 @@ drill:
 soak:
 	@scripts/deps.sh build test
 	@scripts/soak.sh
+
+# Hours. `scripts/soak_device.sh 20 5 ops` runs seeds 5 to 24 of the tests whose names have "ops".
+soak-device:
+	@scripts/deps.sh build test
+	@scripts/soak_device.sh
 
 # Half an hour. `python/tests/random_programs.py --seed NUMBER` repeats one program.
 soak-python: all
