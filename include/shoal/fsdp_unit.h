@@ -257,6 +257,7 @@ typedef struct shoal_shard_layout {
     /* A number for the ranks of the unit's mesh, the same on each of them. Ranks with another number have a parameter
        of their own: of another expert, say. */
     uint64_t owners;
+    shoal_device device; /* where the shard is */
 } shoal_shard_layout;
 #define SHOAL_SHARD_LAYOUT_INIT SHOAL_SIZED(shoal_shard_layout)
 

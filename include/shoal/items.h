@@ -77,6 +77,8 @@ typedef struct shoal_item {
        have values of their own (an expert): it is saved once for each number, in the order of ranks, as "name",
        "name#1", "name#2" and so on. A parameter of FSDP has the number of its mesh (shoal_shard_layout). */
     uint64_t owners;
+    shoal_device
+        device; /* where `data` is; 0 is the CPU. Saves and loads copy what is elsewhere to host memory */
 } shoal_item;
 #define SHOAL_ITEM_INIT SHOAL_SIZED(shoal_item)
 

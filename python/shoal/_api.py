@@ -627,6 +627,7 @@ class shoal_item(Structure):
         ("data", c_void_p),
         ("may_be_missing", c_bool),
         ("owners", c_uint64),
+        ("device", c_int),
     ]
 
 
@@ -809,6 +810,7 @@ class shoal_shard_layout(Structure):
         ("needs_values", c_bool),
         ("gathered_dtype", c_int),
         ("owners", c_uint64),
+        ("device", c_int),
     ]
 
 
@@ -918,7 +920,7 @@ SIZES = {
     shoal_gather_extension: (80, 8),
     shoal_gather_rows: (80, 8),
     shoal_insert_point: (16, 8),
-    shoal_item: (96, 8),
+    shoal_item: (104, 8),
     shoal_lowering_definition: (40, 8),
     shoal_module_definition: (56, 8),
     shoal_module_entry: (48, 8),
@@ -936,7 +938,7 @@ SIZES = {
     shoal_reduced_gradients: (72, 8),
     shoal_reduced_part: (32, 8),
     shoal_safetensors_info: (48, 8),
-    shoal_shard_layout: (208, 8),
+    shoal_shard_layout: (216, 8),
     shoal_trace_options: (24, 8),
     shoal_transfer: (40, 8),
     shoal_transfer_options: (24, 8),

@@ -24,7 +24,7 @@ static shoal_status look_in_context(struct item_entry *entry, enum item_use use,
     }
     TRY(use == ITEM_WRITE ? shoal_fsdp_update_shard(entry->fsdp, entry->id, &shard)
                           : shoal_fsdp_read_shard(entry->fsdp, entry->id, &shard));
-    place_out->data = shard.data;
+    place_out->data = shard.data; /* of the device that the entry has */
     return SHOAL_OK;
 }
 
@@ -46,7 +46,10 @@ static shoal_status add_param(shoal_items *items, const char *prefix, shoal_fsdp
     struct item_entry entry = {.source = &fsdp_source,
                                .dtype = layout.dtype,
                                .n_dims = layout.n_dims,
-                               .place = {.dim = layout.dim, .offset = layout.offset, .length = layout.length},
+                               .place = {.dim = layout.dim,
+                                         .offset = layout.offset,
+                                         .length = layout.length,
+                                         .device = layout.device},
                                .fsdp = fsdp,
                                .id = id,
                                .owners = layout.owners};

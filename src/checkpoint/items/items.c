@@ -10,6 +10,7 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "checkpoint/items/list.h"
+#include "device/device.h"
 #include "checkpoint/safetensors/header.h"
 #include "parallel/fsdp/array.h"
 #include "tensor/dtype.h"
@@ -131,6 +132,10 @@ static shoal_status check_values(const shoal_item *item)
     if (!item->data && region_count(&region, item->n_dims) > 0) {
         return error_set(SHOAL_ERR_INVALID, "tensor and data are both NULL");
     }
+    TRY(device_check(item->device, "device"));
+    if (!device_has_data(item->device)) {
+        return error_set(SHOAL_ERR_INVALID, "data: device %s has no data", device_name(item->device));
+    }
     size_t alignment = dtype_rows[item->dtype].alignment;
     if ((uintptr_t)item->data % alignment != 0) {
         return error_set(SHOAL_ERR_INVALID, "data: %p is not aligned to %zu bytes, as %s is", item->data,
@@ -152,7 +157,8 @@ static shoal_status add_item(shoal_items *items, const char *section, const shoa
                                          .offset = item->offset,
                                          .length = item->length,
                                          .tensor = item->tensor,
-                                         .data = item->data}};
+                                         .data = item->data,
+                                         .device = item->device}};
     for (int i = 0; i < item->n_dims; i++) {
         entry.shape[i] = item->shape[i];
     }
@@ -229,7 +235,8 @@ shoal_status shoal_items_add_fsdp_array(shoal_items *items, const char *section,
                              .offset = layout.offset,
                              .length = layout.length,
                              .data = data,
-                             .owners = layout.owners};
+                             .owners = layout.owners,
+                             .device = layout.device};
     return check_and_add(items, call, &item);
 }
 

@@ -13,7 +13,9 @@
 #include <stdint.h>
 
 #include "checkpoint/io/region.h"
+#include "device/address.h"
 #include "shoal/items.h"
+#include "shoal/tensor.h"
 
 /* What does not change. Strings live until the list is changed. */
 struct item_info {
@@ -32,6 +34,12 @@ struct item_part {
     struct region region; /* of the whole */
     void *data; /* of the part's first element; NULL if the part is empty, or has no memory (meta device) */
     int64_t strides[SHOAL_MAX_DIMS]; /* of the memory, in elements */
+    /* If the values are on a device that the host cannot access: what `data` is then, and where they are. */
+    void *copy;
+    shoal_tensor *tensor;
+    struct address address; /* used if there is no tensor */
+    shoal_device device;
+    size_t bytes;
 };
 
 void items_info(const shoal_items *items, size_t index, struct item_info *info_out);
@@ -43,6 +51,11 @@ shoal_status items_region(const shoal_items *items, size_t index, struct region 
    memory, or is a shard of a parameter that was on the meta device and has not been written yet. Ranks may read
    different items. */
 shoal_status items_part(const shoal_items *items, size_t index, struct item_part *part_out);
+
+/* Both may allocate a copy: call items_part_close at the end; before it, after items_mutable_part, items_part_store
+   writes what was put into the copy to where the values are. Waits until a device has done what was asked of it. */
+shoal_status items_part_store(const struct item_part *part);
+void items_part_close(struct item_part *part);
 
 /* Checks whether items_mutable_part would succeed, without counting as a change. Does not check contexts of FSDP. */
 shoal_status items_check_mutable(const shoal_items *items, size_t index);

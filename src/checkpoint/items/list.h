@@ -23,7 +23,8 @@ struct item_place {
     int64_t offset;
     int64_t length;
     shoal_tensor *tensor;
-    void *data; /* contiguous */
+    void *data;          /* contiguous */
+    shoal_device device; /* of `data` */
 };
 
 /* What a place is wanted for. */

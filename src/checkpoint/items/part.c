@@ -3,10 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/mem.h"
+#include "base/options.h"
 #include "base/try.h"
 #include "checkpoint/items/list.h"
+#include "device/device.h"
+#include "device/stream.h"
+#include "op/operand.h"
 #include "shoal/fsdp_unit.h"
+#include "tensor/dtype.h"
 #include "tensor/layout.h"
 #include "tensor/storage.h"
 #include "tensor/tensor.h"
@@ -53,8 +60,8 @@ shoal_status items_owners(const shoal_items *items, size_t index, uint64_t *owne
     return SHOAL_OK;
 }
 
-/* The address of a tensor that has elements. Changes nothing. */
-static shoal_status find_address(shoal_tensor *tensor, enum item_use use, void **data_out)
+/* Checks that a tensor that has elements can be used so, and waits until it can. Changes nothing. */
+static shoal_status wait_for_use(shoal_tensor *tensor, enum item_use use)
 {
     int n_dims = shoal_tensor_n_dims(tensor);
     const int64_t *strides = shoal_tensor_strides(tensor);
@@ -66,18 +73,88 @@ static shoal_status find_address(shoal_tensor *tensor, enum item_use use, void *
     if (use == ITEM_WRITE && layout_may_self_overlap(n_dims, shoal_tensor_shape(tensor), strides)) {
         return error_set(SHOAL_ERR_STATE, "elements of its tensor overlap: it cannot be loaded into");
     }
-    TRY(use == ITEM_WRITE ? tensor_wait_writable(tensor, /*overwrites=*/false)
-                          : tensor_wait_readable(tensor));
-    return tensor_host_address(tensor, data_out);
+    return use == ITEM_WRITE ? tensor_wait_writable(tensor, /*overwrites=*/false)
+                             : tensor_wait_readable(tensor);
 }
+
+/* Values on a device ------------------------------------------------------------------------------------- */
+
+static shoal_status read_remote(const struct item_part *part)
+{
+    if (part->tensor) {
+        return shoal_read(part->tensor, part->copy, part->bytes);
+    }
+    const struct wait_options options = {.deadline_ns = clock_deadline_after(option_seconds(OPTION_TIMEOUT)),
+                                         .may_spin = true,
+                                         .what = "a copy from a device"};
+    return stream_read(part->device, part->copy, part->address, part->bytes, &options);
+}
+
+/* Makes the copy, with the values as they are: whoever writes the part need not write all of it. */
+static shoal_status open_remote(struct item_part *part, int n_dims, shoal_dtype dtype)
+{
+    part->bytes = (size_t)region_count(&part->region, n_dims) * dtype_bytes(dtype);
+    part->copy = mem_alloc_large(part->bytes);
+    if (!part->copy) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    part->data = part->copy;
+    shoal_status status = read_remote(part);
+    if (status != SHOAL_OK) {
+        items_part_close(part);
+    }
+    return status;
+}
+
+/* Through a contiguous tensor beside it. */
+static shoal_status store_strided(const struct item_part *part)
+{
+    shoal_tensor *beside;
+    struct address address;
+    TRY(tensor_create_empty(part->device, part->tensor->dtype, part->tensor->layout.n_dims,
+                            part->tensor->layout.shape, &beside));
+    shoal_status status = tensor_address(beside, &address);
+    status = status == SHOAL_OK ? stream_write(part->device, address, part->copy, part->bytes) : status;
+    status = status == SHOAL_OK ? op_copy_into(part->tensor, beside) : status;
+    shoal_tensor_unref(beside);
+    return status;
+}
+
+shoal_status items_part_store(const struct item_part *part)
+{
+    struct address address = part->address;
+    if (!part->copy) {
+        return SHOAL_OK;
+    }
+    if (part->tensor && !part->tensor->is_contiguous) {
+        return store_strided(part);
+    }
+    TRY(part->tensor ? tensor_address(part->tensor, &address) : SHOAL_OK);
+    return stream_write(part->device, address, part->copy, part->bytes);
+}
+
+void items_part_close(struct item_part *part)
+{
+    mem_free(part->copy);
+    part->copy = NULL;
+    part->data = NULL;
+}
+
+/* Parts -------------------------------------------------------------------------------------------------- */
 
 static shoal_status open_tensor(shoal_tensor *tensor, enum item_use use, struct item_part *part)
 {
     int n_dims = shoal_tensor_n_dims(tensor);
-    TRY(find_address(tensor, use, &part->data));
+    TRY(wait_for_use(tensor, use));
     if (use == ITEM_WRITE) {
         storage_bump_version(tensor->storage);
     }
+    if (!device_is_host(tensor->storage->device)) {
+        part->tensor = tensor;
+        part->device = tensor->storage->device;
+        return open_remote(part, n_dims, tensor->dtype);
+    }
+    TRY(tensor_host_address(tensor, &part->data));
     if (n_dims > 0) {
         memcpy(part->strides, shoal_tensor_strides(tensor), (size_t)n_dims * sizeof(part->strides[0]));
     }
@@ -96,7 +173,13 @@ static shoal_status open_part(const shoal_items *items, size_t index, enum item_
     layout_fill_strides(entry->n_dims, part.region.length, part.strides);
     if (region_count(&part.region, entry->n_dims) > 0) {
         part.data = place.data;
-        status = place.tensor ? open_tensor(place.tensor, use, &part) : SHOAL_OK;
+        if (place.tensor) {
+            status = open_tensor(place.tensor, use, &part);
+        } else if (!device_is_host(place.device)) {
+            part.device = place.device;
+            part.address = address_of(place.data);
+            status = open_remote(&part, entry->n_dims, entry->dtype);
+        }
     } else if (place.tensor && use == ITEM_WRITE) {
         /* An empty part counts as changed, too: a backward pass of older values is then an error on every rank, and no
            rank waits for the others. */
@@ -115,13 +198,12 @@ shoal_status items_check_mutable(const shoal_items *items, size_t index)
     const struct item_entry *entry = &items->entries[index];
     struct item_place place;
     struct region region;
-    void *data = NULL;
     TRY(items_list_look(items, index, ITEM_PLACE, &place));
     make_region(entry, &place, &region);
     if (!place.tensor || region_count(&region, entry->n_dims) == 0) {
         return SHOAL_OK;
     }
-    shoal_status status = find_address(place.tensor, ITEM_WRITE, &data);
+    shoal_status status = wait_for_use(place.tensor, ITEM_WRITE);
     if (status != SHOAL_OK) {
         char text[ITEMS_TEXT_BYTES];
         return error_prefix(status, "item %s", items_list_format(text, entry->section, entry->name));

@@ -483,9 +483,20 @@ static shoal_status open_parts(struct load *load)
     return SHOAL_OK;
 }
 
+/* What was read for devices goes there. */
+static shoal_status store_parts(const struct load *load)
+{
+    for (size_t i = 0; i < load->match.n_wants; i++) {
+        TRY(items_part_store(&load->match.wants[i].part));
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status read_all(struct load *load)
 {
-    shoal_status status = agree(load->group, "reading the checkpoint", load_reader_read(&load->reader));
+    shoal_status mine = load_reader_read(&load->reader);
+    mine = mine == SHOAL_OK ? store_parts(load) : mine;
+    shoal_status status = agree(load->group, "reading the checkpoint", mine);
     return status == SHOAL_OK
                ? status
                : error_prefix(status, "the load failed half way, and values are undefined now");

@@ -443,6 +443,9 @@ shoal_status load_match_make(const shoal_items *items, const struct checkpoint_i
 
 void load_match_free(struct load_match *match)
 {
+    for (size_t i = 0; match->wants && i < match->n_wants; i++) {
+        items_part_close(&match->wants[i].part);
+    }
     mem_free(match->wants);
     mem_free(match->values);
     *match = (struct load_match){0};

@@ -270,7 +270,7 @@ static shoal_status run_round(struct exchange *exchange, bool *is_last_out)
 
 static shoal_status find_sources(struct exchange *exchange)
 {
-    const struct save *save = exchange->save;
+    struct save *save = exchange->save;
     for (size_t i = 0; i < save->n_exchanged; i++) {
         const struct save_exchanged *exchanged = &save->exchanged[i];
         for (size_t p = exchanged->first_piece; p < exchanged->first_piece + exchanged->n_pieces; p++) {

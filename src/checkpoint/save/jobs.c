@@ -37,12 +37,43 @@ shoal_status save_add_header_job(struct save *save, size_t file)
     return save_add_job(save, &job);
 }
 
-shoal_status save_find_source(const struct save *save, size_t tensor, const struct region *region,
+/* Opens the part. A copy of what is on a device is made once, and kept until the jobs are done. */
+static shoal_status open_part(struct save *save, size_t tensor, struct item_part *part_out)
+{
+    if (save->copies && save->copies[tensor].copy) {
+        *part_out = save->copies[tensor];
+        return SHOAL_OK;
+    }
+    TRY(items_part(save->items, tensor, part_out));
+    if (!part_out->copy) {
+        return SHOAL_OK;
+    }
+    if (!save->copies) {
+        save->copies = mem_alloc_zeroed(save->table.n_tensors, sizeof save->copies[0]);
+    }
+    if (!save->copies) {
+        items_part_close(part_out);
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    save->copies[tensor] = *part_out;
+    return SHOAL_OK;
+}
+
+void save_drop_copies(struct save *save)
+{
+    for (size_t i = 0; save->copies && i < save->table.n_tensors; i++) {
+        items_part_close(&save->copies[i]);
+    }
+    mem_free(save->copies);
+    save->copies = NULL;
+}
+
+shoal_status save_find_source(struct save *save, size_t tensor, const struct region *region,
                               struct save_job *job_out)
 {
     const struct table_tensor *row = &save->table.tensors[tensor];
     struct item_part part;
-    TRY(items_part(save->items, tensor, &part));
+    TRY(open_part(save, tensor, &part));
     struct save_job job = {.dtype = row->dtype, .n_dims = row->n_dims};
     int64_t offset = 0;
     for (int i = 0; i < row->n_dims; i++) {

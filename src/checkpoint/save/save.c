@@ -285,6 +285,7 @@ shoal_status save_take(struct save *save)
     TRY(agree(save->group, "save: copy", take_jobs(save)));
     TRY(agree(save->group, "save: copy slices", save_exchange(save, keep_slice, save)));
     save->is_taken = true;
+    save_drop_copies(save);
     save->items = NULL;
     shoal_items_free(save->spread); /* the program may free its list now */
     save->spread = NULL;
@@ -413,6 +414,7 @@ void save_end(struct save *save)
     free_files(save);
     free_values(save);
     shoal_items_free(save->spread);
+    save_drop_copies(save);
     table_free(&save->table);
     mem_free(save->pieces);
     mem_free(save->places);

@@ -98,6 +98,8 @@ struct save {
 
     struct index_value *values; /* first rank only: copies, so that the list can go */
     size_t n_values;
+    struct item_part
+        *copies; /* of items on devices that the host cannot access, by item; NULL if there are none */
     bool is_taken;
     char *taken; /* what jobs point to after save_take */
     char **taken_slices;
@@ -130,8 +132,10 @@ shoal_status save_add_piece_job(struct save *save, const struct split_piece *pie
 /* Adds a job for the header of a file. */
 shoal_status save_add_header_job(struct save *save, size_t file);
 /* Finds the memory of `region`, which must lie within this rank's part of the tensor. */
-shoal_status save_find_source(const struct save *save, size_t tensor, const struct region *region,
+shoal_status save_find_source(struct save *save, size_t tensor, const struct region *region,
                               struct save_job *job_out);
+/* Frees the copies that it has made: no job points there any more. */
+void save_drop_copies(struct save *save);
 
 /* Write the index (save/index.c), on the first rank, from the runs of all ranks, which save_pack_runs has packed. */
 shoal_status save_pack_runs(const struct save *save, char **data_out, size_t *bytes_out);

@@ -6,10 +6,13 @@
  */
 #include "fixtures/int8_rows.h"
 #include "fixtures/rank_world.h"
+#include "fixtures/shared_directory.h"
 #include "fixtures/test_device.h"
 #include "harness/harness.h"
 #include "kernel/kernel.h"
+#include "shoal/checkpoint.h"
 #include "shoal/fsdp.h"
+#include "shoal/items.h"
 #include "shoal/mesh.h"
 #include "tensor/dtype.h"
 
@@ -321,6 +324,111 @@ TEST_RANKS(bits_of_three, 3)
 TEST_RANKS(bits_of_four, 4)
 {
     compare_kinds(self);
+}
+
+/* Adds the shards, and an array beside the first one, as an optimizer has. */
+static shoal_items *list_items(const struct run *run, struct address moment)
+{
+    shoal_items *items = NULL;
+    CHECK_OK(shoal_items_create(&items));
+    CHECK_OK(shoal_items_add_fsdp(items, "", run->fsdp));
+    CHECK_OK(shoal_items_add_fsdp_array(items, SHOAL_SECTION_OPTIMIZER, "moment",
+                                        shoal_fsdp_param_of(run->fsdp, 0), SHOAL_F32,
+                                        address_pointer(moment)));
+    return items;
+}
+
+static size_t moment_bytes(const struct run *run)
+{
+    shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
+    CHECK_OK(shoal_fsdp_read_shard(run->fsdp, 0, &shard));
+    return shard.count * sizeof(float);
+}
+
+static void save(const struct run *run, shoal_group *group, const char *directory,
+                 shoal_checkpoint_format format)
+{
+    shoal_checkpoint_options options = SHOAL_CHECKPOINT_OPTIONS_INIT;
+    size_t bytes = moment_bytes(run);
+    struct address moment;
+    REQUIRE_OK(device_memory_allocate(run->device, bytes, &moment));
+    if (bytes > 0) {
+        memset(test_reach(run->device, moment, bytes), 1 + run->rank, bytes);
+    }
+    shoal_items *items = list_items(run, moment);
+    options.format = format;
+    options.replaces = true;
+    CHECK_OK(shoal_checkpoint_save(group, directory, items, &options));
+    shoal_items_free(items);
+    device_memory_free(run->device, moment);
+}
+
+static void load(const struct run *run, shoal_group *group, const char *directory)
+{
+    size_t bytes = moment_bytes(run);
+    struct address moment;
+    REQUIRE_OK(device_memory_allocate(run->device, bytes, &moment));
+    shoal_items *items = list_items(run, moment);
+    CHECK_OK(shoal_checkpoint_load(group, directory, items, NULL, NULL));
+    const char *loaded = bytes > 0 ? test_reach(run->device, moment, bytes) : NULL;
+    for (size_t i = 0; i < bytes; i++) {
+        CHECK_INT(loaded[i], 1 + run->rank);
+    }
+    shoal_items_free(items);
+    device_memory_free(run->device, moment);
+}
+
+static void gather_all(const struct run *run, struct record *record)
+{
+    char full[MAX_COUNT * sizeof(float)];
+    record->n = 0;
+    for (int id = 0; id < N_PARAMS && !test_has_failed(); id++) {
+        CHECK_OK(shoal_fsdp_gather(shoal_fsdp_param_of(run->fsdp, id), full, SHOAL_FSDP_ALL_RANKS));
+        add_bytes(record, full, count_of(id) * dtype_bytes(params[id].dtype));
+    }
+}
+
+/* What was saved on one device is loaded on another, in both formats. */
+static void check_checkpoint(struct rank *self, shoal_device from, shoal_device to,
+                             shoal_checkpoint_format format)
+{
+    struct record *records = malloc(2 * sizeof *records);
+    const char *directory = share_directory(self);
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(records && world);
+    struct run saved = {.kind = &kinds[0], .device = from, .rank = self->rank, .record = &records[0]};
+    struct run loaded = {.kind = &kinds[0], .device = to, .rank = self->rank};
+    REQUIRE_OK(create(saved.kind, from, world, NULL, &saved.fsdp));
+    REQUIRE_OK(create(loaded.kind, to, world, NULL, &loaded.fsdp));
+    add_params(&saved);
+    add_params(&loaded);
+    records[0].n = 0;
+    train(&saved, 0);
+    save(&saved, shoal_world_group(world), directory, format);
+    load(&loaded, shoal_world_group(world), directory);
+    gather_all(&saved, &records[0]);
+    gather_all(&loaded, &records[1]);
+    CHECK_BYTES(records[1].bytes, records[0].bytes, records[0].n);
+    shoal_fsdp_free(saved.fsdp);
+    shoal_fsdp_free(loaded.fsdp);
+    CHECK_OK(shoal_world_close(world));
+    remove_directory(self, directory);
+    free(records);
+}
+
+TEST_RANKS(saved_there_and_loaded_here, 3)
+{
+    check_checkpoint(self, test_device(), SHOAL_CPU, SHOAL_CHECKPOINT_PIECES);
+}
+
+TEST_RANKS(saved_there_as_a_whole_and_loaded_here, 3)
+{
+    check_checkpoint(self, test_device(), SHOAL_CPU, SHOAL_CHECKPOINT_WHOLE);
+}
+
+TEST_RANKS(saved_here_and_loaded_there, 2)
+{
+    check_checkpoint(self, SHOAL_CPU, test_device(), SHOAL_CHECKPOINT_WHOLE);
 }
 
 static bool has_device(void)

@@ -80,7 +80,8 @@ shoal_shard_layout fsdp_layout_of(const struct fsdp_param *param, const struct f
                                  .shard_count = param->shard_count,
                                  .n_shards = mesh->n_shards,
                                  .owners = mesh->owners,
-                                 .shard = mesh->shard};
+                                 .shard = mesh->shard,
+                                 .device = param->device};
     for (int i = 0; i < param->n_dims; i++) {
         layout.shape[i] = param->shape[i];
         layout.shard_shape[i] = i == param->dim ? param->length : param->shape[i];
