@@ -34,6 +34,7 @@
 #include "shoal/store.h"
 #include "shoal/tensor.h"
 #include "shoal/trace.h"
+#include "shoal/update.h"
 #include "shoal/version.h"
 #include "shoal/window.h"
 #include "shoal/work.h"

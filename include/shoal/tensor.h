@@ -78,6 +78,10 @@ SHOAL_API void *shoal_mutable_data(shoal_tensor *tensor);
  * another device. Needs no scope.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_read(const shoal_tensor *tensor, void *buffer, size_t bytes);
+/* Copies host memory of exactly so many bytes to the elements, row after row. Waits for reads and writes in flight, and
+   counts as a change. The buffer may change when the call has returned, also if the tensor is on another device. Needs
+   no scope. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_write(shoal_tensor *tensor, const void *buffer, size_t bytes);
 
 /* Waits for writes in flight. If one failed, returns its error, every time, until one call overwrites all bytes that
    the failed one was to write. */

@@ -169,6 +169,11 @@ class Status(IntEnum):
     ERR_INTERNAL = -10
 
 
+class UpdateRule(IntEnum):
+    UPDATE_SGD = 1
+    UPDATE_ADAMW = 2
+
+
 class ValueKind(IntEnum):
     VALUE_NONE = 0
     VALUE_TENSOR = 1
@@ -841,6 +846,24 @@ class shoal_transfer_options(Structure):
     ]
 
 
+class shoal_update(Structure):
+    _fields_ = [
+        ("parameter", c_void_p),
+        ("gradient", c_void_p),
+        ("first_moment", c_void_p),
+        ("second_moment", c_void_p),
+        ("lr", c_double),
+        ("decay", c_double),
+        ("beta1", c_double),
+        ("one_minus_beta1", c_double),
+        ("beta2", c_double),
+        ("one_minus_beta2", c_double),
+        ("step", c_double),
+        ("root", c_double),
+        ("eps", c_double),
+    ]
+
+
 class shoal_value_as(Union):
     _fields_ = [
         ("tensor", c_void_p),
@@ -942,6 +965,7 @@ SIZES = {
     shoal_trace_options: (24, 8),
     shoal_transfer: (40, 8),
     shoal_transfer_options: (24, 8),
+    shoal_update: (104, 8),
     shoal_value: (24, 8),
     shoal_window_piece: (32, 8),
     shoal_world_options: (112, 8),
@@ -974,6 +998,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shoal_checkpoint_save_start": (c_int, (c_void_p, c_char_p, c_void_p, POINTER(shoal_checkpoint_options), POINTER(c_void_p))),
     "shoal_checkpoint_save_test": (c_bool, (c_void_p,)),
     "shoal_checkpoint_save_wait": (c_int, (c_void_p,)),
+    "shoal_clip_grad_norm": (c_int, (POINTER(c_void_p), c_size_t, c_double, c_double, c_bool, POINTER(c_double))),
+    "shoal_clip_grad_value": (c_int, (POINTER(c_void_p), c_size_t, c_double)),
     "shoal_clone": (c_void_p, (c_void_p,)),
     "shoal_comm_block_free": (None, (POINTER(shoal_comm_block),)),
     "shoal_comm_block_get": (c_int, (c_void_p, POINTER(shoal_comm_block))),
@@ -1010,6 +1036,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shoal_expand": (c_void_p, (c_void_p, POINTER(c_int64), c_int)),
     "shoal_fail": (c_int, (c_int, c_char_p)),
     "shoal_fail_null": (c_int, (c_char_p, c_char_p)),
+    "shoal_find_largest": (c_int, (POINTER(c_void_p), c_size_t, POINTER(c_double))),
     "shoal_fp_mode_enter": (c_uint64, ()),
     "shoal_fp_mode_leave": (None, (c_uint64,)),
     "shoal_from_dlpack": (c_void_p, (c_void_p,)),
@@ -1344,6 +1371,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shoal_safetensors_writer_finish": (c_int, (c_void_p,)),
     "shoal_safetensors_writer_join": (c_int, (c_char_p, c_void_p, POINTER(c_void_p))),
     "shoal_safetensors_writer_path": (c_char_p, (c_void_p,)),
+    "shoal_scale_tensors": (c_int, (POINTER(c_void_p), c_size_t, c_double)),
     "shoal_scope_begin": (c_int, ()),
     "shoal_scope_end": (c_int, ()),
     "shoal_scope_error": (c_int, ()),
@@ -1404,6 +1432,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shoal_trace_step": (None, (c_int64,)),
     "shoal_trace_stop": (c_int, ()),
     "shoal_transpose": (c_void_p, (c_void_p, c_int64, c_int64)),
+    "shoal_update_parameters": (c_int, (c_int, POINTER(shoal_update), c_size_t)),
     "shoal_version": (c_char_p, ()),
     "shoal_view": (c_void_p, (c_void_p, POINTER(c_int64), c_int)),
     "shoal_view_dtype": (c_void_p, (c_void_p, c_int)),
@@ -1428,5 +1457,6 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shoal_world_rank": (c_int, (c_void_p,)),
     "shoal_world_run_threads": (c_int, (c_int, shoal_rank_function, c_void_p)),
     "shoal_world_store": (c_void_p, (c_void_p,)),
+    "shoal_write": (c_int, (c_void_p, c_void_p, c_size_t)),
     "shoal_zeros": (c_void_p, (POINTER(c_int64), c_int, c_int)),
 }

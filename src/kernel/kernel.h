@@ -208,6 +208,59 @@ void kernel_squares_merge(struct kernel_squares *into, const struct kernel_squar
 /* Rounded to nearest even; infinity and NaN as a sum of doubles would give. */
 double kernel_squares_round(const struct kernel_squares *squares);
 
+/* Lists: many tensors in one call ---------------------------------------------------------------------- */
+
+/* Contiguous elements, of one tensor among many. */
+struct kernel_piece {
+    struct address data;
+    size_t count;
+    shoal_dtype dtype;
+};
+
+/* kernel_scale and kernel_clamp of all pieces, in place. */
+shoal_status kernel_scale_list(const struct kernel_piece *pieces, size_t n_pieces, double factor);
+shoal_status kernel_clamp_list(const struct kernel_piece *pieces, size_t n_pieces, double limit);
+/* `largest`, an f64 that is 0 or the result of an earlier call, becomes the largest |x| of all. NaN wins. */
+shoal_status kernel_largest_list(const struct kernel_piece *pieces, size_t n_pieces, struct address largest);
+/* Adds to `bins`, those of a struct kernel_squares: squares if the power is 2, and else kernel_powers_add. */
+shoal_status kernel_powers_list(const struct kernel_piece *pieces, size_t n_pieces, double power,
+                                struct address bins);
+
+/* How parameters are updated. Each operation is rounded, in this order. */
+enum kernel_rule {
+    KERNEL_SGD,   /* p = p - lr * g */
+    KERNEL_ADAMW, /* p = p - decay * p;  m = beta1 * m + one_minus_beta1 * g;
+                     v = beta2 * v + one_minus_beta2 * (g * g);  p = p - step * m / (sqrt(v) / root + eps) */
+    KERNEL_RULE_COUNT
+};
+
+/* Each is first rounded to the type that is computed in. */
+struct kernel_rates {
+    double lr; /* SGD; the others are AdamW's */
+    double decay;
+    double beta1;
+    double one_minus_beta1;
+    double beta2;
+    double one_minus_beta2;
+    double step;
+    double root;
+    double eps;
+};
+
+/* A parameter and its gradient, real floats with arithmetic. f64 parameters are computed in f64, others in f32: moments
+   have that dtype, gradients are rounded to it, and a parameter of 16 bits is rounded once. */
+struct kernel_update {
+    struct address data;
+    struct address gradient;
+    struct address moments[2]; /* AdamW */
+    size_t count;
+    shoal_dtype dtype;
+    shoal_dtype gradient_dtype;
+    struct kernel_rates rates;
+};
+
+shoal_status kernel_update(enum kernel_rule rule, const struct kernel_update *updates, size_t n_updates);
+
 /* Packing (chunk-cat) and unpacking (split-copy) ------------------------------------------------------- */
 
 /* One tensor as rows x row_elems, contiguous. Chunk w of W holds rows [w*c, (w+1)*c), c = ceil(rows / W). */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "op/dispatch.h"
+#include "tensor/memory.h"
 
 shoal_status op_operand(const shoal_tensor *tensor, struct kernel_operand *operand_out)
 {
@@ -76,6 +77,51 @@ shoal_status op_contiguous(shoal_op_call_context *call, const shoal_tensor *tens
                                 tensor->dtype, from, layout->n_dims, layout->shape);
     *data_out = copy;
     return SHOAL_OK;
+}
+
+shoal_status op_check_device(shoal_device device)
+{
+    return device_is_host(device) ? SHOAL_OK : device_row(device)->failure();
+}
+
+/* From a tensor to elements one after the other, or back. */
+static shoal_status copy_flat(const shoal_tensor *tensor, struct address flat, bool is_back)
+{
+    struct kernel_operand strided;
+    int64_t strides[SHOAL_MAX_DIMS];
+    const struct layout *layout = &tensor->layout;
+    TRY(op_operand(tensor, &strided));
+    layout_fill_strides(layout->n_dims, layout->shape, strides);
+    const struct kernel_operand dense = {.data = flat, .strides = strides};
+    op_kernels(tensor)->copy_nd(tensor->dtype, is_back ? strided : dense, tensor->dtype,
+                                is_back ? dense : strided, layout->n_dims, layout->shape);
+    return SHOAL_OK;
+}
+
+shoal_status op_flat_open(const shoal_tensor *tensor, struct op_flat *flat_out)
+{
+    *flat_out = (struct op_flat){.data = ADDRESS_NONE};
+    if (tensor->is_contiguous) {
+        return tensor_address(tensor, &flat_out->data);
+    }
+    TRY(memory_create((shoal_device)tensor->device, tensor_bytes(tensor), &flat_out->copy));
+    flat_out->data = flat_out->copy->base;
+    shoal_status status = copy_flat(tensor, flat_out->data, /*is_back=*/false);
+    if (status != SHOAL_OK) {
+        op_flat_close(flat_out);
+    }
+    return status;
+}
+
+shoal_status op_flat_store(const shoal_tensor *tensor, const struct op_flat *flat)
+{
+    return flat->copy ? copy_flat(tensor, flat->data, /*is_back=*/true) : SHOAL_OK;
+}
+
+void op_flat_close(struct op_flat *flat)
+{
+    memory_unref(flat->copy);
+    flat->copy = NULL;
 }
 
 shoal_status op_separate(shoal_tensor *source, const shoal_tensor *target, shoal_tensor **safe_out,

@@ -33,6 +33,23 @@ shoal_status op_contiguous(shoal_op_call_context *call, const shoal_tensor *tens
 /* How much workspace op_contiguous takes. */
 size_t op_contiguous_bytes(const shoal_tensor *tensor);
 
+/* The elements of a tensor one after the other, outside of a kernel: its own memory, or a copy there. The caller has
+   waited for the tensor, and closes. */
+struct op_flat {
+    struct address data;
+    struct memory *copy; /* NULL: it is the tensor's own memory */
+};
+shoal_status op_flat_open(const shoal_tensor *tensor, struct op_flat *flat_out);
+/* Puts elements that were changed back into the tensor. */
+shoal_status op_flat_store(const shoal_tensor *tensor, const struct op_flat *flat);
+void op_flat_close(struct op_flat *flat);
+
+/* Why a device other than the host has failed, or SHOAL_OK: after kernels that give no status. */
+shoal_status op_check_device(shoal_device device);
+
+/* Copies bytes of a device to host memory, behind the device's work so far, and waits until that is done. */
+shoal_status op_read_bytes(shoal_device device, void *target, struct address source, size_t bytes);
+
 /*
  * Gives a tensor with the values of `source` that can be read while `target` is written: `source` itself, or a copy if
  * the two may share memory without being the same view. The caller drops the reference `*copy_out` (NULL if there is no

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Between devices: the row to_device, and shoal_read. */
+/* Between devices: the row to_device, shoal_read and shoal_write. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -18,11 +18,16 @@ static struct wait_options wait_for_copy(void)
                                  .what = "a copy from a device"};
 }
 
+shoal_status op_read_bytes(shoal_device device, void *target, struct address source, size_t bytes)
+{
+    const struct wait_options options = wait_for_copy();
+    return stream_read(device, target, source, bytes, &options);
+}
+
 /* Elements one after the other, in memory of the tensor's device, to host memory. */
 static shoal_status read_elements(const shoal_tensor *tensor, struct address elements, void *buffer)
 {
-    const struct wait_options options = wait_for_copy();
-    return stream_read((shoal_device)tensor->device, buffer, elements, tensor_bytes(tensor), &options);
+    return op_read_bytes((shoal_device)tensor->device, buffer, elements, tensor_bytes(tensor));
 }
 
 /* to_device -------------------------------------------------------------------------------------------- */
@@ -75,34 +80,27 @@ shoal_status run_to_device(shoal_op_call_context *call, const shoal_value *argum
 
 /* shoal_read ------------------------------------------------------------------------------------------- */
 
-/* A strided tensor is copied to memory of its device first. */
-static shoal_status read_strided(const shoal_tensor *tensor, void *buffer)
+/* Between a strided tensor of the host and a buffer. */
+static shoal_status copy_here(const shoal_tensor *tensor, void *buffer, bool is_write)
 {
-    struct kernel_operand from;
-    struct kernel_operand to;
+    struct kernel_operand strided;
     int64_t strides[SHOAL_MAX_DIMS];
     const struct layout *layout = &tensor->layout;
-    shoal_device device = (shoal_device)tensor->device;
-    TRY(op_operand(tensor, &from));
+    TRY(op_operand(tensor, &strided));
     layout_fill_strides(layout->n_dims, layout->shape, strides);
-    to.strides = strides;
-    if (device_is_host(device)) {
-        to.data = address_of(buffer);
-        kernel_of(device)->copy_nd(tensor->dtype, to, tensor->dtype, from, layout->n_dims, layout->shape);
-        return SHOAL_OK;
-    }
-    struct memory *memory = NULL;
-    TRY(memory_create(device, tensor_bytes(tensor), &memory));
-    to.data = memory->base;
-    kernel_of(device)->copy_nd(tensor->dtype, to, tensor->dtype, from, layout->n_dims, layout->shape);
-    shoal_status status = read_elements(tensor, memory->base, buffer);
-    memory_unref(memory);
-    return status;
+    const struct kernel_operand dense = {.data = address_of(buffer), .strides = strides};
+    kernel_of(SHOAL_CPU)->copy_nd(tensor->dtype, is_write ? strided : dense, tensor->dtype,
+                                  is_write ? dense : strided, layout->n_dims, layout->shape);
+    return SHOAL_OK;
 }
 
-static shoal_status read_tensor(const shoal_tensor *tensor, void *buffer, size_t bytes)
+static bool is_strided_here(const shoal_tensor *tensor)
 {
-    struct address address;
+    return !tensor->is_contiguous && device_is_host((shoal_device)tensor->device);
+}
+
+static shoal_status check_buffer(const shoal_tensor *tensor, size_t bytes)
+{
     if (handle_is_dead(tensor)) {
         return handle_fail(tensor);
     }
@@ -111,12 +109,26 @@ static shoal_status read_tensor(const shoal_tensor *tensor, void *buffer, size_t
         return error_set(SHOAL_ERR_INVALID, "the tensor %s has %zu bytes, the buffer %zu",
                          tensor_format(text, tensor), tensor_bytes(tensor), bytes);
     }
+    return SHOAL_OK;
+}
+
+static shoal_status read_tensor(const shoal_tensor *tensor, void *buffer, size_t bytes)
+{
+    struct address base;
+    struct op_flat flat;
+    TRY(check_buffer(tensor, bytes));
     TRY(tensor_wait_readable(tensor));
-    TRY(tensor_address(tensor, &address));
+    TRY(tensor_address(tensor, &base));
     if (bytes == 0) {
         return SHOAL_OK;
     }
-    return tensor->is_contiguous ? read_elements(tensor, address, buffer) : read_strided(tensor, buffer);
+    if (is_strided_here(tensor)) {
+        return copy_here(tensor, buffer, /*is_write=*/false);
+    }
+    TRY(op_flat_open(tensor, &flat));
+    shoal_status status = read_elements(tensor, flat.data, buffer);
+    op_flat_close(&flat);
+    return status;
 }
 
 shoal_status shoal_read(const shoal_tensor *tensor, void *buffer, size_t bytes)
@@ -127,4 +139,57 @@ shoal_status shoal_read(const shoal_tensor *tensor, void *buffer, size_t bytes)
     }
     shoal_status status = read_tensor(tensor, buffer, bytes);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "read");
+}
+
+/* shoal_write ------------------------------------------------------------------------------------------ */
+
+/* To a strided tensor of another device: by way of memory there. */
+static shoal_status write_strided(const shoal_tensor *tensor, const void *buffer)
+{
+    struct op_flat flat = {.data = ADDRESS_NONE};
+    shoal_device device = (shoal_device)tensor->device;
+    TRY(memory_create(device, tensor_bytes(tensor), &flat.copy));
+    flat.data = flat.copy->base;
+    shoal_status status = stream_write(device, flat.data, buffer, tensor_bytes(tensor));
+    status = status == SHOAL_OK ? op_flat_store(tensor, &flat) : status;
+    op_flat_close(&flat);
+    return status;
+}
+
+static shoal_status write_elements(const shoal_tensor *tensor, const void *buffer)
+{
+    struct address address;
+    TRY(tensor_address(tensor, &address));
+    if (tensor->count == 0) {
+        return SHOAL_OK;
+    }
+    if (is_strided_here(tensor)) {
+        return copy_here(tensor, (void *)(uintptr_t)buffer, /*is_write=*/true);
+    }
+    return tensor->is_contiguous
+               ? stream_write((shoal_device)tensor->device, address, buffer, tensor_bytes(tensor))
+               : write_strided(tensor, buffer);
+}
+
+static shoal_status write_tensor(const shoal_tensor *tensor, const void *buffer, size_t bytes)
+{
+    TRY(check_buffer(tensor, bytes));
+    TRY(op_check_writable("tensor", tensor));
+    TRY(tensor_wait_writable(tensor, /*overwrites=*/true));
+    shoal_status status = write_elements(tensor, buffer);
+    status = status == SHOAL_OK ? op_check_device((shoal_device)tensor->device) : status;
+    storage_bump_version(tensor->storage); /* after a failure too: part of the data may have changed */
+    TRY(status);
+    tensor_forget_fences(tensor);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_write(shoal_tensor *tensor, const void *buffer, size_t bytes)
+{
+    error_clear();
+    if (!tensor || (!buffer && bytes > 0)) {
+        return error_set(SHOAL_ERR_INVALID, "write: %s is NULL", tensor ? "buffer" : "tensor");
+    }
+    shoal_status status = write_tensor(tensor, buffer, bytes);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "write");
 }

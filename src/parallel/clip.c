@@ -8,37 +8,56 @@
 #include "base/error.h"
 #include "base/fp_mode.h"
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "kernel/table.h"
+#include "op/operand.h"
+#include "tensor/memory.h"
 #include "transport/purpose.h"
 
 /* Added to the norm before dividing by it, as in PyTorch. */
 #define CLIP_EPSILON 1e-6
 
-/* What a walk over the gradients adds up. */
+/* What is added up over the gradients. */
 struct total {
     double power;
     struct kernel_squares sums;
-    double largest;
+    double largest; /* in place of the sums, if the power is infinite */
 };
 
-static FP_MODE_APART void take_larger(double *largest, double value)
+/* One call for all pieces; `to` has room for the bins, or for the largest number. */
+static shoal_status add_pieces(shoal_device device, const struct kernel_piece *pieces, size_t n_pieces,
+                               double power, struct address to)
 {
-    *largest = value > *largest || isnan(value) ? value : *largest;
+    const struct kernel_table *kernels = kernel_of(device);
+    return isinf(power) ? kernels->largest_list(pieces, n_pieces, to)
+                        : kernels->powers_list(pieces, n_pieces, power, to);
 }
 
 static shoal_status add_to_total(void *context, shoal_dtype dtype, void *data, size_t count)
 {
     struct total *total = context;
-    if (isinf(total->power)) {
-        double largest;
-        TRY(kernel_largest(dtype, data, count, &largest));
-        uint64_t mode = fp_mode_enter();
-        take_larger(&total->largest, largest);
-        fp_mode_leave(mode);
-        return SHOAL_OK;
+    const struct kernel_piece piece = {.data = address_of(data), .count = count, .dtype = dtype};
+    void *to = isinf(total->power) ? (void *)&total->largest : total->sums.bins;
+    return add_pieces(SHOAL_CPU, &piece, 1, total->power, address_of(to));
+}
+
+/* Adds up in memory of the device, and reads the result once. */
+static shoal_status add_list(const struct clip_source *source, struct total *total)
+{
+    struct memory *sums;
+    const bool is_largest = isinf(total->power);
+    const size_t bytes = is_largest ? sizeof total->largest : sizeof total->sums;
+    TRY(memory_create(source->device, bytes, &sums));
+    const struct kernel_move zeros = {
+        .dst = sums->base, .count = bytes / sizeof(uint64_t), .dst_dtype = SHOAL_U64};
+    kernel_of(source->device)->move(&zeros, 1);
+    shoal_status status =
+        add_pieces(source->device, source->pieces, source->n_pieces, total->power, sums->base);
+    if (status == SHOAL_OK) {
+        void *target = is_largest ? (void *)&total->largest : &total->sums;
+        status = op_read_bytes(source->device, target, sums->base, bytes);
     }
-    return total->power == 2.0 ? kernel_squares_add(&total->sums, dtype, data, count)
-                               : kernel_powers_add(&total->sums, dtype, data, count, total->power);
+    memory_unref(sums);
+    return status;
 }
 
 static shoal_status share_total(struct total *total, shoal_group *group)
@@ -75,7 +94,11 @@ static shoal_status find_norm(const struct clip_source *source, shoal_group *gro
 {
     struct total total = {.power = norm->power};
     kernel_squares_init(&total.sums);
-    TRY(source->walk(source->owner, false, add_to_total, &total));
+    if (source->walk) {
+        TRY(source->walk(source->owner, false, add_to_total, &total));
+    } else if (source->n_pieces > 0) {
+        TRY(add_list(source, &total));
+    }
     kernel_squares_normalise(&total.sums);
     TRY(share_total(&total, group));
     uint64_t mode = fp_mode_enter();
@@ -90,6 +113,16 @@ static shoal_status scale(void *context, shoal_dtype dtype, void *data, size_t c
     return kernel_scale(dtype, data, data, count, *factor);
 }
 
+static shoal_status scale_all(const struct clip_source *source, double factor)
+{
+    if (source->walk) {
+        return source->walk(source->owner, true, scale, &factor);
+    }
+    return source->n_pieces > 0
+               ? kernel_of(source->device)->scale_list(source->pieces, source->n_pieces, factor)
+               : SHOAL_OK;
+}
+
 shoal_status clip_by_norm(const struct clip_source *source, shoal_group *group, const struct clip_norm *norm,
                           double *norm_out)
 {
@@ -101,7 +134,7 @@ shoal_status clip_by_norm(const struct clip_source *source, shoal_group *group, 
                          outcome.norm);
     }
     if (!(outcome.factor >= 1.0)) { /* also if it is NaN: then all gradients become NaN, on every rank */
-        TRY(source->walk(source->owner, true, scale, &outcome.factor));
+        TRY(scale_all(source, outcome.factor));
     }
     *norm_out = outcome.norm;
     return SHOAL_OK;
@@ -115,7 +148,12 @@ static shoal_status clamp(void *context, shoal_dtype dtype, void *data, size_t c
 
 shoal_status clip_by_value(const struct clip_source *source, double max_value)
 {
-    return source->walk(source->owner, true, clamp, &max_value);
+    if (source->walk) {
+        return source->walk(source->owner, true, clamp, &max_value);
+    }
+    return source->n_pieces > 0
+               ? kernel_of(source->device)->clamp_list(source->pieces, source->n_pieces, max_value)
+               : SHOAL_OK;
 }
 
 void clip_say_value(double max_value, int64_t details[CLIP_VALUE_DETAILS])

@@ -10,6 +10,8 @@
 
 #include "fixtures/functional.h"
 #include "harness/harness.h"
+#include "shoal/autograd.h"
+#include "shoal/update.h"
 #include "transport/shm/device.h"
 
 static shoal_device apart(void)
@@ -211,6 +213,37 @@ TEST_PROCESSES(what_has_no_way_says_so, 2)
 }
 
 /* Bits: last, because the threads of a device that is there make the thread sanitizer end forked children ----- */
+
+/* Gradients that a collective still writes: clipping and the update wait for them. */
+FUNCTIONAL_ON_1_TO_5(gradients_in_flight_are_waited_for)
+{
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        CASE_BEGIN();
+        double norms[2] = {0};
+        shoal_tensor *parameters[2];
+        for (int k = 0; k < 2; k++) {
+            const shoal_device device = k == 0 ? SHOAL_CPU : apart();
+            parameters[k] = shoal_to_device(shoal_clone(make_numbers(self, 1000, seed)), device);
+            shoal_tensor *gradient =
+                reduce_all(shoal_to_device(make_numbers(self, 1000, seed + 100), device), self);
+            REQUIRE(parameters[k] && gradient);
+            CHECK_OK(shoal_set_requires_grad(parameters[k], true));
+            CHECK_OK(shoal_set_grad(parameters[k], gradient));
+            if (seed % 2 == 0) {
+                CHECK_OK(shoal_clip_grad_norm(&parameters[k], 1, 0.5, 2, true, &norms[k]));
+            }
+            const shoal_update update = {.parameter = parameters[k], .gradient = gradient, .lr = 0.25};
+            CHECK_OK(shoal_update_parameters(SHOAL_UPDATE_SGD, &update, 1));
+        }
+        CHECK_DOUBLE(norms[1], norms[0]);
+        float wanted[1000];
+        float found[1000];
+        CHECK_OK(shoal_read(parameters[0], wanted, sizeof wanted));
+        CHECK_OK(shoal_read(parameters[1], found, sizeof found));
+        CHECK_BYTES(found, wanted, sizeof wanted);
+        CASE_END();
+    }
+}
 
 FUNCTIONAL_ON_1_TO_5(many_rounds_have_the_bits_of_the_cpu)
 {

@@ -478,6 +478,211 @@ static void unpack(shoal_dtype dst_dtype, const struct kernel_unpack_item *items
     enqueue(&job->job);
 }
 
+/* Lists of pieces ---------------------------------------------------------------------------------------- */
+
+struct list_job {
+    struct job job;
+    double number;         /* factor, limit or power */
+    struct address result; /* the largest number, or bins */
+    size_t n_pieces;
+    struct kernel_piece pieces[];
+};
+
+/* A job whose pieces are reached; NULL if there is nothing to do, or the device has failed. */
+static struct list_job *list_job_of(const char *name, void (*run)(struct job *job),
+                                    const struct kernel_piece *pieces, size_t n_pieces, double number)
+{
+    struct list_job *job =
+        apart_call(name) ? apart_job(sizeof *job + n_pieces * sizeof pieces[0], run) : NULL;
+    if (!job) {
+        return NULL;
+    }
+    job->number = number;
+    job->n_pieces = 0;
+    for (size_t i = 0; i < n_pieces; i++) {
+        struct kernel_piece reached = pieces[i];
+        if (reached.count > 0) {
+            size_t bytes = reached.count * dtype_bytes(reached.dtype);
+            reached.data = address_of(apart_reach(address_pointer(reached.data), bytes));
+            job->pieces[job->n_pieces++] = reached;
+        }
+    }
+    return job;
+}
+
+/* That the CPU's kernel takes the dtypes: calls it without elements, whose result nobody reads. */
+static shoal_status check_pieces(shoal_status (*call)(const struct kernel_piece *pieces, double number),
+                                 const struct kernel_piece *pieces, size_t n_pieces, double number)
+{
+    for (size_t i = 0; i < n_pieces; i++) {
+        const struct kernel_piece empty = {.data = ADDRESS_NONE, .dtype = pieces[i].dtype};
+        shoal_status status = call(&empty, number);
+        if (status != SHOAL_OK) {
+            return pass_on(status);
+        }
+    }
+    return SHOAL_OK;
+}
+
+#define LIST_JOB const struct list_job *work = (const struct list_job *)job
+
+static void run_scale_list(struct job *job)
+{
+    LIST_JOB;
+    must(kernel_scale_list(work->pieces, work->n_pieces, work->number));
+}
+
+static shoal_status check_scale(const struct kernel_piece *empty, double factor)
+{
+    return kernel_scale_list(empty, 1, factor);
+}
+
+static shoal_status scale_list(const struct kernel_piece *pieces, size_t n_pieces, double factor)
+{
+    shoal_status status = check_pieces(check_scale, pieces, n_pieces, factor);
+    struct list_job *job =
+        status == SHOAL_OK ? list_job_of("scale_list", run_scale_list, pieces, n_pieces, factor) : NULL;
+    if (job) {
+        enqueue(&job->job);
+    }
+    return status;
+}
+
+static void run_clamp_list(struct job *job)
+{
+    LIST_JOB;
+    must(kernel_clamp_list(work->pieces, work->n_pieces, work->number));
+}
+
+static shoal_status check_clamp(const struct kernel_piece *empty, double limit)
+{
+    return kernel_clamp_list(empty, 1, limit);
+}
+
+static shoal_status clamp_list(const struct kernel_piece *pieces, size_t n_pieces, double limit)
+{
+    shoal_status status = check_pieces(check_clamp, pieces, n_pieces, limit);
+    struct list_job *job =
+        status == SHOAL_OK ? list_job_of("clamp_list", run_clamp_list, pieces, n_pieces, limit) : NULL;
+    if (job) {
+        enqueue(&job->job);
+    }
+    return status;
+}
+
+static void run_largest_list(struct job *job)
+{
+    LIST_JOB;
+    must(kernel_largest_list(work->pieces, work->n_pieces, work->result));
+}
+
+static shoal_status check_largest(const struct kernel_piece *empty, double number)
+{
+    (void)number;
+    double largest = 0.0;
+    return kernel_largest_list(empty, 1, address_of(&largest));
+}
+
+static shoal_status largest_list(const struct kernel_piece *pieces, size_t n_pieces, struct address largest)
+{
+    shoal_status status = check_pieces(check_largest, pieces, n_pieces, 0.0);
+    struct list_job *job =
+        status == SHOAL_OK ? list_job_of("largest_list", run_largest_list, pieces, n_pieces, 0.0) : NULL;
+    if (job) {
+        job->result = address_of(apart_reach(address_pointer(largest), sizeof(double)));
+        enqueue(&job->job);
+    }
+    return status;
+}
+
+static void run_powers_list(struct job *job)
+{
+    LIST_JOB;
+    must(kernel_powers_list(work->pieces, work->n_pieces, work->number, work->result));
+}
+
+static shoal_status check_powers(const struct kernel_piece *empty, double power)
+{
+    struct kernel_squares sums;
+    kernel_squares_init(&sums);
+    return kernel_powers_list(empty, 1, power, address_of(&sums));
+}
+
+static shoal_status powers_list(const struct kernel_piece *pieces, size_t n_pieces, double power,
+                                struct address bins)
+{
+    shoal_status status = check_pieces(check_powers, pieces, n_pieces, power);
+    struct list_job *job =
+        status == SHOAL_OK ? list_job_of("powers_list", run_powers_list, pieces, n_pieces, power) : NULL;
+    if (job) {
+        job->result = address_of(apart_reach(address_pointer(bins), sizeof(struct kernel_squares)));
+        enqueue(&job->job);
+    }
+    return status;
+}
+
+/* Updates ------------------------------------------------------------------------------------------------ */
+
+struct update_job {
+    struct job job;
+    enum kernel_rule rule;
+    size_t n_updates;
+    struct kernel_update updates[];
+};
+
+static void run_update(struct job *job)
+{
+    const struct update_job *work = (const struct update_job *)job;
+    must(kernel_update(work->rule, work->updates, work->n_updates));
+}
+
+static struct kernel_update reach_update(enum kernel_rule rule, const struct kernel_update *update)
+{
+    struct kernel_update reached = *update;
+    const size_t moment_bytes = update->count * (update->dtype == SHOAL_F64 ? sizeof(double) : sizeof(float));
+    reached.data =
+        address_of(apart_reach(address_pointer(update->data), update->count * dtype_bytes(update->dtype)));
+    reached.gradient = address_of(
+        apart_reach(address_pointer(update->gradient), update->count * dtype_bytes(update->gradient_dtype)));
+    for (int i = 0; i < 2 && rule == KERNEL_ADAMW; i++) {
+        reached.moments[i] = address_of(apart_reach(address_pointer(update->moments[i]), moment_bytes));
+    }
+    return reached;
+}
+
+static shoal_status check_updates(enum kernel_rule rule, const struct kernel_update *updates,
+                                  size_t n_updates)
+{
+    for (size_t i = 0; i < n_updates; i++) {
+        struct kernel_update empty = updates[i];
+        empty.count = 0;
+        shoal_status status = kernel_update(rule, &empty, 1);
+        if (status != SHOAL_OK) {
+            return pass_on(status);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status update(enum kernel_rule rule, const struct kernel_update *updates, size_t n_updates)
+{
+    shoal_status status = check_updates(rule, updates, n_updates);
+    struct update_job *job = status == SHOAL_OK && apart_call("update")
+                                 ? apart_job(sizeof *job + n_updates * sizeof updates[0], run_update)
+                                 : NULL;
+    if (job) {
+        job->rule = rule;
+        job->n_updates = 0;
+        for (size_t i = 0; i < n_updates; i++) {
+            if (updates[i].count > 0) {
+                job->updates[job->n_updates++] = reach_update(rule, &updates[i]);
+            }
+        }
+        enqueue(&job->job);
+    }
+    return status;
+}
+
 const struct kernel_table apart_kernels = {
 #define KERNEL(type, name, parameters) .name = name,
 #include "kernel/tables.def"

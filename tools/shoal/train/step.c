@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "base/try.h"
-#include "parallel/clip.h"
 #include "shoal/autograd.h"
 #include "shoal/ddp.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
+#include "shoal/update.h"
 #include "shoal_nn/nn.h"
 
 #include <stdlib.h>
@@ -197,36 +197,21 @@ static shoal_status run_parts(struct train_job *job, double *sum)
 
 /* Clipping --------------------------------------------------------------------------------------------- */
 
-static shoal_status walk_gradients(void *owner, bool is_written, clip_visitor visit, void *context)
-{
-    const struct train_job *job = owner;
-    for (size_t i = 0; i < job->n_parameters; i++) {
-        shoal_tensor *gradient = shoal_grad(job->parameters[i]);
-        size_t count = gradient ? (size_t)shoal_tensor_count(gradient) : 0;
-        if (count > 0) {
-            void *data = is_written ? shoal_mutable_data(gradient) : (void *)(uintptr_t)shoal_data(gradient);
-            TRY(data ? visit(context, shoal_tensor_dtype(gradient), data, count) : SHOAL_ERR_STATE);
-        }
-    }
-    return SHOAL_OK;
-}
-
 /* The norm is the same number in every mode. Without clipping it is not computed: that would cost a reduction. */
 static shoal_status clip(struct train_job *job)
 {
-    const struct clip_norm norm = {.max_norm = job->options->clip, .power = 2.0};
+    const double max_norm = job->options->clip;
     job->norm = -1.0;
-    if (norm.max_norm == 0.0) {
+    if (max_norm == 0.0) {
         return SHOAL_OK;
     }
     if (train_job_is_local(job)) {
-        const struct clip_source source = {walk_gradients, job};
-        return clip_by_norm(&source, NULL, &norm, &job->norm);
+        return shoal_clip_grad_norm(job->parameters, job->n_parameters, max_norm, 2.0, false, &job->norm);
     }
     if (job->fsdp) {
-        return shoal_fsdp_clip_grad_norm(job->fsdp, norm.max_norm, norm.power, false, &job->norm);
+        return shoal_fsdp_clip_grad_norm(job->fsdp, max_norm, 2.0, false, &job->norm);
     }
-    return shoal_ddp_clip_grad_norm(job->module, norm.max_norm, norm.power, false, &job->norm);
+    return shoal_ddp_clip_grad_norm(job->module, max_norm, 2.0, false, &job->norm);
 }
 
 shoal_status train_step(struct train_job *job, double *loss_out)
