@@ -23,6 +23,9 @@
  * Large models. With `device` SHOAL_META parameters have no memory and no values. Call shoal_fully_shard, and then
  * shoal_nn_initialize_modules, or load a checkpoint: no rank ever has the whole model.
  *
+ * Devices. Parameters may be on any device (shoal_device_find), and have the values of the CPU there. The operations of
+ * this library compute on the CPU.
+ *
  * Dropout. Self-attention, MLP, block and GPT take a second input, `position`: the i64 [3] of shoal_nn_dropout (seed,
  * step, first sample). Without it, or with NULL, nothing is dropped: that is how a model is evaluated. The stream of a
  * dropout is shoal_nn_stream of its path in the model, "transformer.h.0.attn.attn_dropout" for example. A GPT knows
@@ -69,7 +72,7 @@ typedef struct shoal_nn_linear_options {
     double std;
     uint64_t seed;
     shoal_dtype dtype;   /* floating */
-    shoal_device device; /* SHOAL_META: parameters have no memory and no values */
+    shoal_device device; /* where parameters are; SHOAL_META: they have no memory and no values */
 } shoal_nn_linear_options;
 #define SHOAL_NN_LINEAR_OPTIONS_INIT                                                                \
     {                                                                                               \

@@ -25,6 +25,11 @@
  * f32). A bf16 or f16 parameter is rounded once per step. Groups of parameters may have their own weight_decay and a
  * factor of lr.
  *
+ * Devices: the parameters of an optimizer are on one device, any that has data; otherwise it is not created
+ * (SHOAL_ERR_INVALID, with the names of two). Parameters on the meta device, which have no memory yet, do not count.
+ * Gradients and moments are on that device. On a device other than the CPU a step is one launch for all parameters
+ * (shoal_update_parameters), which it does not wait for, and has the bits of the CPU. Raw memory is host memory.
+ *
  * Ownership: shoal_nn_optimizer_free frees an optimizer. It references its tensors; raw memory stays the caller's.
  * Names and groups are copied.
  * Threads: one at a time per optimizer.
@@ -73,7 +78,7 @@ typedef struct shoal_nn_adamw_options {
         sizeof(shoal_nn_adamw_options), 1e-3, 0.9, 0.999, 1e-8, 1e-2, false \
     }
 
-/* A parameter, or a shard of one, in the caller's memory. */
+/* A parameter, or a shard of one, in the caller's memory, which is the host's. */
 typedef struct shoal_nn_shard {
     void *data;
     /* If it is NULL, the step leaves this parameter alone. If other ranks give gradients of the parameter, a rank whose
@@ -221,8 +226,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_get_state(const shoal
                                                                      size_t index,
                                                                      shoal_nn_optimizer_state *state_out);
 /*
- * Sets the state of a parameter. The moments are copied. They have the shape of the parameter (for raw shards: any
- * shape with as many elements) and the dtype that is computed in. NULL stands for zeros; for SGD both are NULL.
+ * Sets the state of a parameter. The moments are copied, also from another device. They have the shape of the
+ * parameter (for raw shards: any shape with as many elements) and the dtype that is computed in. NULL stands for zeros;
+ * for SGD both are NULL.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_state(shoal_nn_optimizer *optimizer,
                                                                      size_t index,

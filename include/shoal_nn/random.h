@@ -172,7 +172,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_fill_part(const shoal_nn_draws 
                                                            void *data);
 
 /* Fills a whole tensor of a floating dtype, with any strides, in place. It is no op: neither gradients nor a captured
-   step record it. */
+   step record it. For a tensor on another device the values are made in host memory, and copied there. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_fill(const shoal_nn_draws *draws,
                                                       const shoal_nn_distribution *distribution,
                                                       shoal_tensor *tensor);

@@ -39,6 +39,10 @@
  * if the quotient is too small for the gradient's dtype. With f16 gradients that happens, so keep gradients in f32:
  * store parameters in f32 and compute in f16 (param_dtype, shoal/fully_shard.h).
  *
+ * Devices: the loss and the gradients may be on any device. To learn whether the gradients are finite, an unscale waits
+ * for the device, once. Scaling on a device other than the CPU may need memory there: if that fails on one rank, the
+ * others are not told.
+ *
  * Ranks: shoal_nn_scaler_unscale, and shoal_nn_scaler_step without it, are collective over the group. Every rank gives
  * the optimizer of its own parameters or shards. If any rank finds an infinity or NaN, all ranks skip the step, and all
  * have the same scale. Ranks compare scale and counters: if they differ, or a rank makes another call, all get

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Initial values of a module's parameters. First all matching parameters are found, checked and opened; then they are
- * filled, which cannot fail. A shard gets the values that its part of the whole parameter would get.
+ * filled, which cannot fail on the CPU. Values for another device are made in host memory, one parameter after the
+ * other, and copied there. A shard gets the values that its part of the whole parameter would get.
  */
 #include "modules/initialize.h"
 
@@ -32,6 +33,7 @@ struct initialization {
     struct parameter *parameters;
     size_t n_parameters;
     size_t capacity;
+    void *host; /* values of one parameter on another device; NULL if there is none */
 };
 
 static shoal_status grow(struct initialization *initialization)
@@ -122,14 +124,29 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
     return SHOAL_OK;
 }
 
+/* Host memory that is large enough for every parameter on another device. */
+static shoal_status make_host_memory(struct initialization *initialization)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < initialization->n_parameters; i++) {
+        size_t bytes = initialization->parameters[i].target.host_bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most > 0 ? nn_scratch(NULL, most, 1, &initialization->host) : SHOAL_OK;
+}
+
 static shoal_status fill_all(struct initialization *initialization)
 {
     NN_TRY(shoal_module_walk(initialization->module, SHOAL_WALK_PARAMETERS, visit, initialization));
+    NN_TRY(make_host_memory(initialization));
     for (size_t i = 0; i < initialization->n_parameters; i++) {
-        const struct parameter *parameter = &initialization->parameters[i];
+        struct parameter *parameter = &initialization->parameters[i];
+        if (parameter->target.host_bytes > 0) {
+            parameter->target.data = initialization->host;
+        }
         nn_fill_runs(&parameter->sequence, &parameter->law, &parameter->runs, parameter->target.dtype,
                      parameter->target.data);
-        nn_target_store(&parameter->target);
+        NN_TRY(nn_target_store(&parameter->target));
     }
     return SHOAL_OK;
 }
@@ -144,6 +161,7 @@ shoal_status nn_initialize_chosen(const char *call, shoal_module *module, nn_cho
         nn_target_close(&initialization.parameters[i].target);
     }
     free(initialization.parameters);
+    free(initialization.host);
     NN_TRY(status);
     *n_filled_out = initialization.n_parameters;
     return SHOAL_OK;

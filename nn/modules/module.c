@@ -175,9 +175,8 @@ shoal_status nn_check_place(const char *call, const char *init, struct nn_place 
         return shoal_fail(SHOAL_ERR_INVALID, "%s: dtype: %d (%s) is not f64, f32, f16 or bf16", call,
                           (int)place.dtype, shoal_dtype_name(place.dtype));
     }
-    if (place.device != SHOAL_CPU && place.device != SHOAL_META) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: device: %d is not SHOAL_CPU or SHOAL_META", call,
-                          (int)place.device);
+    if (shoal_device_name(place.device)[0] == '\0') {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: device: %d is not a device", call, (int)place.device);
     }
     return SHOAL_OK;
 }

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "ops/ops.h"
 #include "shoal/fp_mode.h"
@@ -213,6 +214,10 @@ shoal_status nn_target_open(const char *name, shoal_tensor *tensor, bool reads, 
     if (shoal_tensor_device(tensor) == SHOAL_META) {
         return shoal_fail(SHOAL_ERR_STATE, "%s: a tensor on the meta device has no values", name);
     }
+    if (shoal_tensor_device(tensor) != SHOAL_CPU) {
+        target_out->host_bytes = (size_t)shoal_tensor_count(tensor) * shoal_dtype_bytes(target_out->dtype);
+        return SHOAL_OK;
+    }
     if (!shoal_tensor_is_contiguous(tensor)) {
         NN_TRY(nn_open(NULL, tensor, reads, &target_out->values));
         target_out->data = target_out->values.data;
@@ -223,9 +228,13 @@ shoal_status nn_target_open(const char *name, shoal_tensor *tensor, bool reads, 
     return target_out->data ? SHOAL_OK : SHOAL_ERR_STATE; /* the text is there already */
 }
 
-void nn_target_store(const struct nn_target *target)
+shoal_status nn_target_store(const struct nn_target *target)
 {
+    if (target->host_bytes > 0) {
+        return shoal_write(target->tensor, target->data, target->host_bytes);
+    }
     nn_store(target->tensor, &target->values);
+    return SHOAL_OK;
 }
 
 void nn_target_close(struct nn_target *target)
@@ -297,11 +306,17 @@ shoal_status shoal_nn_fill(const shoal_nn_draws *draws, const shoal_nn_distribut
     NN_TRY(check_fill("nn_fill", draws, given, shoal_tensor_dtype(tensor), &distribution));
     NN_TRY(
         nn_law_of("nn_fill", &distribution, shoal_tensor_shape(tensor), shoal_tensor_n_dims(tensor), &law));
+    void *host = NULL;
     NN_TRY(nn_target_open("nn_fill", tensor, /*reads=*/false, &target));
+    if (target.host_bytes > 0) {
+        NN_TRY(nn_scratch(NULL, target.host_bytes, 1, &host));
+        target.data = host;
+    }
     const struct nn_runs runs = {.n_runs = 1, .run = (size_t)shoal_tensor_count(tensor)};
     struct nn_sequence sequence = nn_sequence_of(draws);
     nn_fill_runs(&sequence, &law, &runs, target.dtype, target.data);
-    nn_target_store(&target);
+    shoal_status status = nn_target_store(&target);
     nn_target_close(&target);
-    return SHOAL_OK;
+    free(host);
+    return status;
 }

@@ -40,16 +40,18 @@ struct nn_target {
     void *data;        /* contiguous */
     shoal_dtype dtype; /* of data */
     struct nn_values values;
+    size_t
+        host_bytes; /* of a tensor on another device: how much host memory the caller gives for data; else 0 */
 };
 
 /*
  * Gives memory for the values of a tensor, which nn_target_store puts there: its own, or scratch memory if it is not
- * contiguous. With `reads` the scratch memory begins with the tensor's values, so that elements that are not written
+ * contiguous. For a tensor on another device than the CPU the caller sets `data` to host memory of `host_bytes`. With `reads` the scratch memory begins with the tensor's values, so that elements that are not written
  * keep them. SHOAL_ERR_UNSUPPORTED: not a floating dtype; SHOAL_ERR_STATE: the tensor is on the meta device.
  */
 shoal_status nn_target_open(const char *name, shoal_tensor *tensor, bool reads, struct nn_target *target_out);
-/* Copies scratch memory, if there is any, to the tensor. */
-void nn_target_store(const struct nn_target *target);
+/* Copies scratch or host memory, if there is any, to the tensor. Cannot fail on the CPU. */
+shoal_status nn_target_store(const struct nn_target *target);
 void nn_target_close(struct nn_target *target);
 
 #endif

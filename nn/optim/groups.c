@@ -125,8 +125,9 @@ struct making {
     shoal_module *module;
     shoal_nn_optimizer *optimizer;
     size_t n_filled;
-    size_t *n_fitting; /* of each group: parameters that it fits, also those that an earlier one has */
-    size_t *n_members; /* of each group */
+    shoal_device device; /* of the parameters so far; SHOAL_META before the first */
+    size_t *n_fitting;   /* of each group: parameters that it fits, also those that an earlier one has */
+    size_t *n_members;   /* of each group */
 };
 
 /* Of the whole parameter that the tensor is, or is a shard of. */
@@ -174,6 +175,7 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
                           making->call);
     }
     NN_TRY(nn_check_tensor(making->call, entry->path, entry->tensor));
+    NN_TRY(nn_check_device(making->call, entry->path, entry->tensor, &making->device));
     NN_TRY(find_n_dims(making, entry, &n_dims));
     struct nn_parameter *parameter = &making->optimizer->parameters[making->n_filled];
     parameter->path = copy_text(entry->path);
@@ -245,7 +247,7 @@ static shoal_status create_for(const char *call, enum nn_rule rule, shoal_module
                                size_t n_groups, shoal_nn_optimizer **optimizer_out)
 {
     shoal_nn_adamw_options options;
-    struct making making = {.call = call, .module = module};
+    struct making making = {.call = call, .module = module, .device = SHOAL_META};
     size_t n_parameters = 0;
     if (!module) {
         return shoal_fail_null(call, "module");

@@ -96,6 +96,22 @@ shoal_status nn_check_tensor(const char *call, const char *which, const shoal_te
     return SHOAL_OK;
 }
 
+shoal_status nn_check_device(const char *call, const char *which, const shoal_tensor *tensor,
+                             shoal_device *device)
+{
+    shoal_device own = shoal_tensor_device(tensor);
+    if (own == SHOAL_META || own == *device) {
+        return SHOAL_OK;
+    }
+    if (*device != SHOAL_META) {
+        return shoal_fail(SHOAL_ERR_INVALID,
+                          "%s: parameter %.200s is on device %s, but parameters before it are on %s", call,
+                          which, shoal_device_name(own), shoal_device_name(*device));
+    }
+    *device = own;
+    return SHOAL_OK;
+}
+
 shoal_status nn_check_index(const char *call, const shoal_nn_optimizer *optimizer, size_t index)
 {
     if (!optimizer) {
@@ -176,8 +192,10 @@ static shoal_status create(const char *call, enum nn_rule rule, shoal_tensor *co
     shoal_nn_adamw_options options;
     NN_TRY(check_list(call, "parameters", tensors, n_tensors, optimizer_out));
     NN_TRY(nn_read_adamw_options(call, given, &options));
+    shoal_device device = SHOAL_META;
     for (size_t i = 0; i < n_tensors; i++) {
         NN_TRY(nn_check_tensor(call, number_of(i).text, tensors[i]));
+        NN_TRY(nn_check_device(call, number_of(i).text, tensors[i], &device));
     }
     shoal_nn_optimizer *optimizer;
     NN_TRY(nn_optimizer_allocate(call, rule, &options, n_tensors, &optimizer));

@@ -30,6 +30,7 @@ struct nn_parameter {
     shoal_nn_shard now;     /* if now.gradient is NULL, the step passes it over */
     void *gradient_scratch; /* a gradient whose strides had to be undone */
     void *moment_data[NN_N_MOMENTS];
+    shoal_tensor *gradient; /* of a tensor on another device than the CPU, in place of `now` */
 };
 
 /* A row of the list of paths, which is sorted by them. */
@@ -59,6 +60,10 @@ shoal_status nn_check_parameter_dtype(const char *call, const char *which, shoal
 /* Copies options of the caller's (common/struct_size.h), and checks them. NULL means the defaults. */
 shoal_status nn_read_adamw_options(const char *call, const shoal_nn_adamw_options *given,
                                    shoal_nn_adamw_options *options);
+/* That a tensor is on the device of those before it, which is SHOAL_META before the first. Tensors on the meta device,
+   which get their memory later, do not count. */
+shoal_status nn_check_device(const char *call, const char *which, const shoal_tensor *tensor,
+                             shoal_device *device);
 /* That there is such a parameter. */
 shoal_status nn_check_index(const char *call, const shoal_nn_optimizer *optimizer, size_t index);
 /* That there is an optimizer, made over raw memory or over tensors. */

@@ -110,7 +110,11 @@ void shoal_nn_scaler_free(shoal_nn_scaler *scaler)
 shoal_tensor *shoal_nn_scaler_scale(shoal_nn_scaler *scaler, shoal_tensor *loss)
 {
     shoal_tensor *wide = shoal_to_dtype(loss, SHOAL_F64);
-    return shoal_to_dtype(shoal_mul(wide, scaler ? scaler->scale : NULL), shoal_tensor_dtype(loss));
+    shoal_tensor *scale = scaler ? scaler->scale : NULL;
+    if (loss && scale && shoal_tensor_device(loss) != SHOAL_CPU) {
+        scale = shoal_to_device(scale, shoal_tensor_device(loss));
+    }
+    return shoal_to_dtype(shoal_mul(wide, scale), shoal_tensor_dtype(loss));
 }
 
 /* Unscaling -------------------------------------------------------------------------------------------- */
@@ -242,12 +246,16 @@ static shoal_status unscale(const char *call, shoal_nn_scaler *scaler, const sho
     if (status == SHOAL_OK) {
         status = nn_gradients_open(call, optimizer, shards, &gradients);
     }
-    if (status == SHOAL_OK && !nn_gradients_are_finite(&gradients)) {
-        outcome = NOT_FINITE;
+    if (status == SHOAL_OK) {
+        bool are_finite = true;
+        status = nn_gradients_are_finite(&gradients, &are_finite);
+        outcome = are_finite ? CLEAN : NOT_FINITE;
     }
     status = agree(call, scaler, status, &outcome);
     if (status == SHOAL_OK) {
-        nn_gradients_scale(&gradients, 1.0 / scaler->options.scale);
+        status = nn_gradients_scale(&gradients, 1.0 / scaler->options.scale);
+    }
+    if (status == SHOAL_OK) {
         scaler->entries[scaler->n_entries++] =
             (struct nn_scaler_entry){.optimizer = optimizer, .is_clean = outcome == CLEAN};
     }

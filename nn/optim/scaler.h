@@ -31,18 +31,22 @@ struct shoal_nn_scaler {
     size_t capacity;
 };
 
-/* Gradients of one unscale: found and checked first, then multiplied, which cannot fail. */
+/* Gradients of one unscale: found and checked first, then multiplied, which cannot fail on the CPU. An optimizer has
+   those of the CPU or those of one other device. */
 struct nn_gradients {
     struct nn_target *targets;
     size_t *counts;
     size_t n_targets;
+    shoal_tensor **apart; /* on another device */
+    size_t n_apart;
 };
 
 /* Of an optimizer's tensors, or of raw shards. nn_gradients_close also when it failed. */
 shoal_status nn_gradients_open(const char *call, const shoal_nn_optimizer *optimizer,
                                const shoal_nn_shard *shards, struct nn_gradients *gradients);
-bool nn_gradients_are_finite(const struct nn_gradients *gradients);
-void nn_gradients_scale(const struct nn_gradients *gradients, double factor);
+/* Waits for another device. Cannot fail on the CPU. */
+shoal_status nn_gradients_are_finite(const struct nn_gradients *gradients, bool *are_finite_out);
+shoal_status nn_gradients_scale(const struct nn_gradients *gradients, double factor);
 void nn_gradients_close(struct nn_gradients *gradients);
 
 #endif

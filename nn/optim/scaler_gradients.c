@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The gradients that a scaler looks at and multiplies: those of tensors and raw ones, of every floating dtype. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "math/loops.h"
@@ -7,6 +8,7 @@
 #include "optim/scaler.h"
 #include "shoal/autograd.h"
 #include "shoal/fp_mode.h"
+#include "shoal/update.h"
 #include "common/try.h"
 
 /* Elements of 16 bits are computed in pieces of so many, on the stack. */
@@ -20,6 +22,11 @@ static shoal_status open_tensor(const char *call, const struct nn_parameter *par
         return SHOAL_OK;
     }
     NN_TRY(shoal_wait(gradient));
+    shoal_device device = shoal_tensor_device(gradient);
+    if (device != SHOAL_CPU && device != SHOAL_META) {
+        gradients->apart[gradients->n_apart++] = gradient;
+        return SHOAL_OK;
+    }
     NN_TRY(nn_target_open(call, gradient, /*reads=*/true, &gradients->targets[gradients->n_targets]));
     gradients->counts[gradients->n_targets++] = (size_t)shoal_tensor_count(gradient);
     return SHOAL_OK;
@@ -40,8 +47,9 @@ shoal_status nn_gradients_open(const char *call, const shoal_nn_optimizer *optim
 {
     size_t n_parameters = optimizer->n_parameters;
     *gradients = (struct nn_gradients){.targets = calloc(n_parameters, sizeof(gradients->targets[0])),
-                                       .counts = calloc(n_parameters, sizeof(gradients->counts[0]))};
-    if (!gradients->targets || !gradients->counts) {
+                                       .counts = calloc(n_parameters, sizeof(gradients->counts[0])),
+                                       .apart = calloc(n_parameters, sizeof(gradients->apart[0]))};
+    if (!gradients->targets || !gradients->counts || !gradients->apart) {
         return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for a list of %zu gradients", call,
                           n_parameters);
     }
@@ -91,7 +99,16 @@ static void scale(void *data, size_t count, shoal_dtype dtype, double factor)
     }
 }
 
-bool nn_gradients_are_finite(const struct nn_gradients *gradients)
+/* The largest number of all is infinite or NaN if any is. */
+static shoal_status are_finite_apart(const struct nn_gradients *gradients, bool *are_finite_out)
+{
+    double largest = 0;
+    NN_TRY(shoal_find_largest(gradients->apart, gradients->n_apart, &largest));
+    *are_finite_out = isfinite(largest);
+    return SHOAL_OK;
+}
+
+shoal_status nn_gradients_are_finite(const struct nn_gradients *gradients, bool *are_finite_out)
 {
     bool result = true;
     uint64_t mode = shoal_fp_mode_enter();
@@ -100,20 +117,23 @@ bool nn_gradients_are_finite(const struct nn_gradients *gradients)
         result = is_finite(target->data, gradients->counts[i], target->dtype);
     }
     shoal_fp_mode_leave(mode);
-    return result;
+    *are_finite_out = result;
+    return result && gradients->n_apart > 0 ? are_finite_apart(gradients, are_finite_out) : SHOAL_OK;
 }
 
-void nn_gradients_scale(const struct nn_gradients *gradients, double factor)
+shoal_status nn_gradients_scale(const struct nn_gradients *gradients, double factor)
 {
+    NN_TRY(shoal_scale_tensors(gradients->apart, gradients->n_apart, factor));
     uint64_t mode = shoal_fp_mode_enter();
     for (size_t i = 0; i < gradients->n_targets; i++) {
         const struct nn_target *target = &gradients->targets[i];
         scale(target->data, gradients->counts[i], target->dtype, factor);
         if (target->tensor) {
-            nn_target_store(target);
+            (void)nn_target_store(target); /* on the CPU */
         }
     }
     shoal_fp_mode_leave(mode);
+    return SHOAL_OK;
 }
 
 void nn_gradients_close(struct nn_gradients *gradients)
@@ -123,5 +143,6 @@ void nn_gradients_close(struct nn_gradients *gradients)
     }
     free(gradients->targets);
     free(gradients->counts);
+    free(gradients->apart);
     *gradients = (struct nn_gradients){.targets = NULL};
 }

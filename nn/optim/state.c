@@ -6,19 +6,42 @@
 #include "common/struct_size.h"
 #include "ops/ops.h"
 #include "optim/optim.h"
+#include "shoal/op.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
 #include "common/try.h"
 #include "ops/values.h"
 
-/* Zeros like the parameter, referenced. */
+/* Where the state is: with the parameter, if that has data. */
+static shoal_device device_of(const struct nn_parameter *parameter)
+{
+    shoal_device device = parameter->tensor ? shoal_tensor_device(parameter->tensor) : SHOAL_CPU;
+    return device == SHOAL_META ? SHOAL_CPU : device;
+}
+
+/* NULL, with the error in the scope, on failure. */
+static shoal_tensor *make_zeros(const int64_t *shape, int n_dims, shoal_dtype dtype, shoal_device device)
+{
+    const shoal_op *op = NULL;
+    shoal_value result = {.kind = SHOAL_VALUE_NONE};
+    const shoal_value arguments[] = {
+        {.kind = SHOAL_VALUE_INTS, .count = (size_t)n_dims, .as.integers = shape},
+        {.kind = SHOAL_VALUE_DTYPE, .as.dtype = dtype},
+        {.kind = SHOAL_VALUE_STRING, .as.string = shoal_device_name(device)}};
+    shoal_status status = shoal_op_find("zeros", &op);
+    status = status == SHOAL_OK ? shoal_op_call(op, arguments, 3, &result) : status;
+    return status == SHOAL_OK ? result.as.tensor : NULL;
+}
+
+/* Zeros like the parameter, where its state is, referenced. */
 static shoal_status make_moment(const struct nn_parameter *parameter, shoal_tensor **moment_out)
 {
     const int64_t count = (int64_t)parameter->count;
     const shoal_tensor *like = parameter->tensor;
     NN_TRY(shoal_scope_begin());
-    shoal_tensor *zeros = shoal_zeros(like ? shoal_tensor_shape(like) : &count,
-                                      like ? shoal_tensor_n_dims(like) : 1, nn_real(parameter->dtype));
+    shoal_tensor *zeros =
+        make_zeros(like ? shoal_tensor_shape(like) : &count, like ? shoal_tensor_n_dims(like) : 1,
+                   nn_real(parameter->dtype), device_of(parameter));
     shoal_tensor *kept = shoal_tensor_ref(zeros);
     shoal_status status = shoal_scope_end();
     if (status != SHOAL_OK) {
@@ -91,6 +114,17 @@ static shoal_status check_moment(const char *call, const shoal_nn_optimizer *opt
                       shoal_dtype_name(real), nn_shape_text(parameter->tensor).text);
 }
 
+/* Copies values, which may be on another device, to a moment. */
+static shoal_status copy_to(const struct nn_parameter *parameter, shoal_tensor *moment, shoal_tensor *from)
+{
+    NN_TRY(shoal_scope_begin());
+    shoal_status status = shoal_scope_set_grad(false);
+    shoal_tensor *flat = shoal_reshape(from, shoal_tensor_shape(moment), shoal_tensor_n_dims(moment));
+    (void)shoal_copy_(moment, shoal_to_device(flat, device_of(parameter)));
+    shoal_status ended = shoal_scope_end();
+    return status == SHOAL_OK ? ended : status;
+}
+
 /* A copy of the values in a moment of our own, referenced. NULL for NULL, and when it fails. */
 static shoal_status copy_moment(const struct nn_parameter *parameter, shoal_tensor *from,
                                 shoal_tensor **moment_out)
@@ -101,14 +135,7 @@ static shoal_status copy_moment(const struct nn_parameter *parameter, shoal_tens
     }
     shoal_tensor *moment;
     NN_TRY(make_moment(parameter, &moment));
-    shoal_status status = shoal_scope_begin();
-    if (status == SHOAL_OK) {
-        status = shoal_scope_set_grad(false);
-        shoal_tensor *flat = shoal_reshape(from, shoal_tensor_shape(moment), shoal_tensor_n_dims(moment));
-        (void)shoal_copy_(moment, flat);
-        shoal_status ended = shoal_scope_end();
-        status = status == SHOAL_OK ? ended : status;
-    }
+    shoal_status status = copy_to(parameter, moment, from);
     if (status != SHOAL_OK) {
         shoal_tensor_unref(moment);
         return status;
@@ -120,7 +147,8 @@ static shoal_status copy_moment(const struct nn_parameter *parameter, shoal_tens
 /* A moment that is about to get values. */
 struct arrival {
     shoal_tensor *values; /* a copy, referenced; NULL means zeros */
-    void *to;             /* memory of the moment that there is; NULL if there is none: it becomes `values` */
+    bool is_apart; /* on another device than the CPU, where `values` are copied to a moment that is there */
+    void *to;      /* on the CPU: memory of the moment that there is; NULL if there is none */
     const void *from;
 };
 
@@ -128,8 +156,12 @@ struct arrival {
 static shoal_status prepare_arrival(const struct nn_parameter *parameter, shoal_tensor *moment,
                                     shoal_tensor *given, struct arrival *arrival)
 {
+    arrival->is_apart = device_of(parameter) != SHOAL_CPU;
+    if (arrival->is_apart && !given && moment) {
+        return make_moment(parameter, &arrival->values);
+    }
     NN_TRY(copy_moment(parameter, given, &arrival->values));
-    if (!moment) {
+    if (!moment || arrival->is_apart) {
         return SHOAL_OK;
     }
     arrival->from = arrival->values ? shoal_data(arrival->values) : NULL;
@@ -138,19 +170,22 @@ static shoal_status prepare_arrival(const struct nn_parameter *parameter, shoal_
     return arrival->to && (arrival->from || !arrival->values) ? SHOAL_OK : SHOAL_ERR_STATE;
 }
 
-/* Others may hold the tensor of a moment: it stays, and its values change. */
-static void finish_arrival(const struct nn_parameter *parameter, shoal_tensor **moment,
-                           struct arrival *arrival)
+/* Others may hold the tensor of a moment: it stays, and its values change. Cannot fail on the CPU. */
+static shoal_status finish_arrival(const struct nn_parameter *parameter, shoal_tensor **moment,
+                                   struct arrival *arrival)
 {
     size_t bytes = parameter->count * shoal_dtype_bytes(nn_real(parameter->dtype));
-    if (!arrival->to) {
+    if (!*moment) {
         *moment = arrival->values;
         arrival->values = NULL;
+    } else if (arrival->is_apart) {
+        return copy_to(parameter, *moment, arrival->values);
     } else if (arrival->from) {
         memcpy(arrival->to, arrival->from, bytes);
     } else {
         memset(arrival->to, 0, bytes);
     }
+    return SHOAL_OK;
 }
 
 static shoal_status read_state(const char *call, const shoal_nn_optimizer *optimizer, size_t index,
@@ -181,7 +216,7 @@ shoal_status shoal_nn_optimizer_set_state(shoal_nn_optimizer *optimizer, size_t 
     }
     for (int i = 0; i < NN_N_MOMENTS; i++) {
         if (status == SHOAL_OK) {
-            finish_arrival(parameter, &parameter->moments[i], &arrivals[i]);
+            status = finish_arrival(parameter, &parameter->moments[i], &arrivals[i]);
         }
         shoal_tensor_unref(arrivals[i].values);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Steps of optimizers. A step has two passes. The first finds data and gradients, waits for them and creates missing
- * state; it may fail. The second computes and cannot fail.
+ * state; it may fail. The second computes and cannot fail. Of tensors on another device the second is one call for all
+ * of them (shoal/update.h), which checks before it changes anything.
  */
 #include <math.h>
 #include <stdbool.h>
@@ -16,6 +17,7 @@
 #include "shoal/log.h"
 #include "shoal/op.h"
 #include "shoal/trace.h"
+#include "shoal/update.h"
 #include "common/try.h"
 #include "ops/values.h"
 
@@ -30,6 +32,9 @@
 static shoal_status prepare_moments(struct nn_parameter *parameter)
 {
     NN_TRY(nn_make_moments(parameter));
+    if (parameter->gradient) {
+        return SHOAL_OK;
+    }
     for (int i = 0; i < NN_N_MOMENTS; i++) {
         parameter->moment_data[i] = shoal_mutable_data(parameter->moments[i]);
         if (!parameter->moment_data[i]) {
@@ -61,12 +66,28 @@ static shoal_status find_gradient(struct nn_parameter *parameter, const shoal_te
     return SHOAL_OK;
 }
 
+/* Whether the parameter's memory is that of another device. */
+static bool is_apart(const struct nn_parameter *parameter)
+{
+    shoal_device device = parameter->tensor ? shoal_tensor_device(parameter->tensor) : SHOAL_CPU;
+    return device != SHOAL_CPU && device != SHOAL_META;
+}
+
+static bool has_gradient(const struct nn_parameter *parameter)
+{
+    return parameter->now.gradient || parameter->gradient;
+}
+
 /* Fills parameter->now from its tensor; without a gradient it is passed over. */
 static shoal_status prepare_tensor(struct nn_parameter *parameter)
 {
     shoal_tensor *gradient = shoal_grad(parameter->tensor);
     parameter->now = (shoal_nn_shard){.count = parameter->count, .dtype = parameter->dtype};
     if (!gradient) {
+        return SHOAL_OK;
+    }
+    if (is_apart(parameter)) {
+        parameter->gradient = gradient;
         return SHOAL_OK;
     }
     NN_TRY(find_gradient(parameter, gradient));
@@ -106,6 +127,7 @@ static void end_step(shoal_nn_optimizer *optimizer, size_t first, size_t count)
         free(parameter->gradient_scratch);
         parameter->gradient_scratch = NULL;
         parameter->now = (shoal_nn_shard){.data = NULL};
+        parameter->gradient = NULL;
     }
 }
 
@@ -117,12 +139,13 @@ struct rates {
     struct nn_adamw_factors adamw;
 };
 
+/* Of its next update. */
 static struct rates make_rates(const shoal_nn_optimizer *optimizer, const struct nn_parameter *parameter)
 {
     const shoal_nn_adamw_options *options = &optimizer->options;
     double lr = options->lr;
     double weight_decay = options->weight_decay;
-    double t = (double)parameter->n_updates;
+    double t = (double)(parameter->n_updates + 1);
     if (parameter->group >= 0) {
         const shoal_nn_param_group *row = &optimizer->groups[parameter->group];
         lr *= row->lr_factor;
@@ -196,9 +219,9 @@ static void update_parameter(const shoal_nn_optimizer *optimizer, struct nn_para
     if (!now->gradient) {
         return;
     }
-    parameter->n_updates++;
     struct update update = {
         .optimizer = optimizer, .parameter = parameter, .rates = make_rates(optimizer, parameter)};
+    parameter->n_updates++;
     bool is_in_place = now->dtype == real && now->gradient_dtype == real;
     nn_parallel_ranges(now->count, UPDATE_COST, is_in_place ? apply_range : apply_pieces, &update);
 }
@@ -207,17 +230,17 @@ static void update_parameter(const shoal_nn_optimizer *optimizer, struct nn_para
 static void warn_without_gradients(shoal_nn_optimizer *optimizer, size_t first, size_t count)
 {
     size_t n_filled = 0;
-    bool has_gradient = false;
+    bool has_any = false;
     for (size_t i = first; i < first + count; i++) {
         n_filled += optimizer->parameters[i].count > 0;
-        has_gradient = has_gradient || optimizer->parameters[i].now.gradient;
+        has_any = has_any || has_gradient(&optimizer->parameters[i]);
     }
-    if (!has_gradient && n_filled > 0 && !optimizer->has_warned) {
+    if (!has_any && n_filled > 0 && !optimizer->has_warned) {
         shoal_log_write(SHOAL_LOG_WARN,
                         "optimizer step: none of %zu parameters has a gradient, nothing is updated",
                         n_filled);
     }
-    optimizer->has_warned = !has_gradient && n_filled > 0;
+    optimizer->has_warned = !has_any && n_filled > 0;
 }
 
 /* An optimizer that was made before its module was sharded would leave the model as it is, step after step. */
@@ -227,7 +250,7 @@ static shoal_status check_not_replaced(const shoal_nn_optimizer *optimizer, size
     for (size_t i = first; i < first + count; i++) {
         const struct nn_parameter *parameter = &optimizer->parameters[i];
         n_filled += parameter->count > 0;
-        if (parameter->count > 0 && (parameter->now.gradient || !shoal_is_replaced(parameter->tensor))) {
+        if (parameter->count > 0 && (has_gradient(parameter) || !shoal_is_replaced(parameter->tensor))) {
             return SHOAL_OK;
         }
     }
@@ -237,6 +260,58 @@ static shoal_status check_not_replaced(const shoal_nn_optimizer *optimizer, size
                                       "shoal_fully_shard has replaced them all in their module; create the "
                                       "optimizer after sharding",
                                       n_filled);
+}
+
+/* Tensors on another device --------------------------------------------------------------------------------- */
+
+static shoal_update describe(const shoal_nn_optimizer *optimizer, const struct nn_parameter *parameter)
+{
+    const struct rates rates = make_rates(optimizer, parameter);
+    return (shoal_update){.parameter = parameter->tensor,
+                          .gradient = parameter->gradient,
+                          .first_moment = parameter->moments[0],
+                          .second_moment = parameter->moments[1],
+                          .lr = rates.lr,
+                          .decay = rates.adamw.decay,
+                          .beta1 = rates.adamw.beta1,
+                          .one_minus_beta1 = rates.adamw.one_minus_beta1,
+                          .beta2 = rates.adamw.beta2,
+                          .one_minus_beta2 = rates.adamw.one_minus_beta2,
+                          .step = rates.adamw.step,
+                          .root = rates.adamw.root,
+                          .eps = rates.adamw.eps};
+}
+
+/* Updates those among parameters first .. first + count - 1 that are on another device, if there are any. */
+static shoal_status update_apart(shoal_nn_optimizer *optimizer, size_t first, size_t count)
+{
+    size_t n_updates = 0;
+    for (size_t i = first; i < first + count; i++) {
+        n_updates += optimizer->parameters[i].gradient != NULL;
+    }
+    if (n_updates == 0) {
+        return SHOAL_OK;
+    }
+    shoal_update *updates = calloc(n_updates, sizeof(updates[0]));
+    if (!updates) {
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "optimizer step: no memory for a list of %zu updates",
+                          n_updates);
+    }
+    size_t n_described = 0;
+    uint64_t mode = shoal_fp_mode_enter();
+    for (size_t i = first; i < first + count; i++) {
+        if (optimizer->parameters[i].gradient) {
+            updates[n_described++] = describe(optimizer, &optimizer->parameters[i]);
+        }
+    }
+    shoal_fp_mode_leave(mode);
+    shoal_status status = shoal_update_parameters(
+        optimizer->rule == NN_RULE_SGD ? SHOAL_UPDATE_SGD : SHOAL_UPDATE_ADAMW, updates, n_updates);
+    free(updates);
+    for (size_t i = first; status == SHOAL_OK && i < first + count; i++) {
+        optimizer->parameters[i].n_updates += optimizer->parameters[i].gradient != NULL;
+    }
+    return status;
 }
 
 /* Steps parameters first .. first + count - 1; if `shards` is NULL, they are tensors. */
@@ -253,12 +328,15 @@ static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t cou
         } else {
             status = prepare_tensor(parameter);
         }
-        if (status == SHOAL_OK && parameter->now.gradient && optimizer->rule == NN_RULE_ADAMW) {
+        if (status == SHOAL_OK && has_gradient(parameter) && optimizer->rule == NN_RULE_ADAMW) {
             status = prepare_moments(parameter);
         }
     }
     if (status == SHOAL_OK && !shards) {
         status = check_not_replaced(optimizer, first, count);
+    }
+    if (status == SHOAL_OK) {
+        status = update_apart(optimizer, first, count);
     }
     uint64_t mode = shoal_fp_mode_enter();
     for (size_t i = first; status == SHOAL_OK && i < first + count; i++) {

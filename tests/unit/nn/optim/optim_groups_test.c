@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "shoal_nn/optim.h"
+#include "fixtures/on_device.h"
 #include "unit/nn/fixture.h"
 
 enum {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "tensor/handle.h"
+#include "fixtures/on_device.h"
 #include "unit/nn/fixture.h"
 
 #define N 37
@@ -55,6 +56,14 @@ static shoal_tensor *over(float *values, int64_t count)
     return shoal_from_memory(values, &count, 1, SHOAL_F32, NULL, NULL, NULL);
 }
 
+/* Afterwards the memory that a tensor was made over has its values: on another device than the CPU it is a copy. */
+static void look(const shoal_tensor *tensor, void *values)
+{
+    if (test_device() != SHOAL_CPU) {
+        CHECK_OK(shoal_read(tensor, values, tensor_bytes(tensor)));
+    }
+}
+
 NN_TEST(adamw_has_the_arithmetic_it_says)
 {
     struct test_random random = test_random_begin(10);
@@ -76,6 +85,7 @@ NN_TEST(adamw_has_the_arithmetic_it_says)
         CHECK_OK(shoal_nn_optimizer_step(optimizer));
         CHECK(shoal_tensor_version(parameter) > version);
         step_plainly(&golden, t, N, g, expected, m, v);
+        look(parameter, p);
         CHECK_BYTES(p, expected, sizeof(p));
     }
     CHECK_OK(shoal_nn_optimizer_zero_grad(optimizer));
@@ -101,6 +111,7 @@ NN_TEST(sgd_has_the_arithmetic_it_says)
     const shoal_nn_sgd_options options = {.struct_size = sizeof(options), .lr = 0.3};
     REQUIRE_OK(shoal_nn_sgd_create(&parameter, 1, &options, &optimizer));
     CHECK_OK(shoal_nn_optimizer_step(optimizer));
+    look(parameter, p);
     CHECK_BYTES(p, expected, sizeof(p));
     CHECK_DOUBLE(shoal_nn_optimizer_lr(optimizer), 0.3);
     shoal_nn_optimizer_free(optimizer);
@@ -146,6 +157,10 @@ NN_TEST(shards_give_the_bits_of_the_whole)
         CHECK_OK(shoal_nn_optimizer_step(optimizers[0]));
         CHECK_OK(shoal_nn_optimizer_step(optimizers[1]));
         CHECK_OK(shoal_nn_optimizer_step_raw(optimizers[2], shards, N_SHARDS));
+        look(one, whole);
+        for (int i = 0; i < N_SHARDS; i++) {
+            look(many[i], pieces + cuts[i]);
+        }
         CHECK_BYTES(pieces, whole, sizeof(whole));
         CHECK_BYTES(raw, whole, sizeof(whole));
     }
@@ -167,6 +182,8 @@ NN_TEST(parameters_without_gradient_are_passed_over)
     CHECK_OK(shoal_nn_optimizer_step(optimizer));
     CHECK_OK(shoal_nn_optimizer_step_one(optimizer, 0));
     CHECK_OK(shoal_nn_optimizer_step_one(optimizer, 1));
+    look(parameters[0], values);
+    look(parameters[1], values + 2);
     CHECK_DOUBLE((double)values[2], 3);
     CHECK_DOUBLE((double)values[3], 4);
     CHECK_INT(shoal_tensor_version(parameters[1]), version);
@@ -258,6 +275,7 @@ NN_TEST(doubles_and_strided_gradients)
     const shoal_nn_sgd_options options = {.struct_size = sizeof(options), .lr = 0.1};
     REQUIRE_OK(shoal_nn_sgd_create(&parameter, 1, &options, &optimizer));
     CHECK_OK(shoal_nn_optimizer_step(optimizer));
+    look(parameter, p);
     CHECK_BYTES(p, expected, sizeof(p));
     shoal_nn_optimizer_free(optimizer);
 }
@@ -278,9 +296,11 @@ NN_TEST(a_failed_step_changes_nothing)
     CHECK_OK(shoal_tensor_release_data(parameters[1]));
     CHECK_STATUS(shoal_nn_optimizer_step(optimizer), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("head");
+    look(parameters[0], values);
     CHECK_DOUBLE((double)values[0], 1);
     CHECK_OK(shoal_tensor_rebind_data(parameters[1], NULL, NULL, NULL));
     CHECK_OK(shoal_nn_optimizer_step(optimizer));
+    look(parameters[0], values);
     CHECK(values[0] < 1);
     shoal_nn_optimizer_free(optimizer);
 }

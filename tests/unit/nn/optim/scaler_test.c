@@ -6,6 +6,7 @@
 
 #include "shoal/compile.h"
 #include "shoal_nn/schedule.h"
+#include "fixtures/on_device.h"
 #include "unit/nn/fixture.h"
 
 #define N 700 /* more than one piece of those that 16-bit numbers are computed in */
@@ -487,6 +488,7 @@ static shoal_status run_step(void *context, shoal_tensor *const *inputs, size_t 
 /* The scale is not frozen in a compiled step. */
 NN_TEST(a_compiled_step_sees_the_present_scale)
 {
+    TEST_NEEDS_HOST();
     shoal_tensor *x = shoal_full(INTS(2), 1, 3, SHOAL_F32);
     struct captured captured = {require_grad(shoal_full(INTS(2), 1, 1, SHOAL_F32)), make_scaler(4, 1)};
     shoal_nn_optimizer *optimizer = make_sgd(captured.weight);
