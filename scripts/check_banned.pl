@@ -37,7 +37,7 @@ my @rules = (
     # buffer of a raw collective, which is told the device, or is given to the program, which knows the device.
     [ qr{^src/}, qr{^src/(?:kernel/|device/|tensor/(?:memory|storage|tensor)\.c|op/ops_device\.c|collective/launch\.c|graph/run/plan_
         |parallel/ddp/(?:reduction|values)\.c
-        |parallel/fsdp/(?:param_api|explicit/(?:step|way)|module/(?:broadcast|watch))\.c
+        |parallel/fsdp/(?:param_api|explicit/step|module/(?:broadcast|watch))\.c
         |parallel/fsdp/engine/(?:gather/(?:copy|custom|encoded|rows|window)|reduce/(?:landing|reduction|scatter)|state/(?:custom|extension)|step/(?:pending|same_units|transfer))\.c)}x,
         qr/\b(?:address_pointer)\s*\(/, 'an address of a device is read and written by kernels' ],
     # What module apart does while it sleeps is to be late.

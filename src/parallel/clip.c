@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "base/fp_mode.h"
+#include "base/mem.h"
 #include "base/try.h"
+#include "device/device.h"
 #include "kernel/table.h"
 #include "op/operand.h"
 #include "tensor/memory.h"
@@ -32,10 +34,10 @@ static shoal_status add_pieces(shoal_device device, const struct kernel_piece *p
                         : kernels->powers_list(pieces, n_pieces, power, to);
 }
 
-static shoal_status add_to_total(void *context, shoal_dtype dtype, void *data, size_t count)
+static shoal_status add_to_total(void *context, shoal_dtype dtype, struct address data, size_t count)
 {
     struct total *total = context;
-    const struct kernel_piece piece = {.data = address_of(data), .count = count, .dtype = dtype};
+    const struct kernel_piece piece = {.data = data, .count = count, .dtype = dtype};
     void *to = isinf(total->power) ? (void *)&total->largest : total->sums.bins;
     return add_pieces(SHOAL_CPU, &piece, 1, total->power, address_of(to));
 }
@@ -72,6 +74,71 @@ static shoal_status share_total(struct total *total, shoal_group *group)
                                   SHOAL_SUM);
 }
 
+/* Lists --------------------------------------------------------------------------------------------------- */
+
+struct collected {
+    struct kernel_piece *pieces;
+    size_t n;
+    size_t capacity;
+};
+
+static shoal_status collect(void *context, shoal_dtype dtype, struct address data, size_t count)
+{
+    struct collected *collected = context;
+    TRY(mem_grow((void **)&collected->pieces, &collected->capacity, collected->n + 1,
+                 sizeof collected->pieces[0]));
+    collected->pieces[collected->n++] = (struct kernel_piece){.data = data, .count = count, .dtype = dtype};
+    return SHOAL_OK;
+}
+
+/* Whether the gradients are visited, and handled one by one. */
+static bool is_walked(const struct clip_source *source)
+{
+    return source->walk && device_is_host(source->device);
+}
+
+/* The pieces of a source that is not walked. The caller frees the collected ones. */
+static shoal_status list_pieces(const struct clip_source *source, bool is_written,
+                                struct collected *collected, struct clip_source *list_out)
+{
+    *collected = (struct collected){.pieces = NULL};
+    *list_out = *source;
+    if (!source->walk) {
+        return SHOAL_OK;
+    }
+    shoal_status status = source->walk(source->owner, is_written, collect, collected);
+    *list_out =
+        (struct clip_source){.device = source->device, .pieces = collected->pieces, .n_pieces = collected->n};
+    return status;
+}
+
+static shoal_status add_pieces_of(const struct clip_source *source, struct total *total)
+{
+    struct collected collected;
+    struct clip_source list;
+    shoal_status status = list_pieces(source, /*is_written=*/false, &collected, &list);
+    if (status == SHOAL_OK && list.n_pieces > 0) {
+        status = add_list(&list, total);
+    }
+    mem_free(collected.pieces);
+    return status;
+}
+
+/* Scales the pieces, or limits them. */
+static shoal_status change_pieces(const struct clip_source *source, bool is_scaled, double number)
+{
+    struct collected collected;
+    struct clip_source list;
+    const struct kernel_table *kernels = kernel_of(source->device);
+    shoal_status status = list_pieces(source, /*is_written=*/true, &collected, &list);
+    if (status == SHOAL_OK && list.n_pieces > 0) {
+        status = is_scaled ? kernels->scale_list(list.pieces, list.n_pieces, number)
+                           : kernels->clamp_list(list.pieces, list.n_pieces, number);
+    }
+    mem_free(collected.pieces);
+    return status;
+}
+
 /* The norm, and the factor that scales gradients to the largest norm that is allowed. */
 struct outcome {
     double norm;
@@ -94,11 +161,8 @@ static shoal_status find_norm(const struct clip_source *source, shoal_group *gro
 {
     struct total total = {.power = norm->power};
     kernel_squares_init(&total.sums);
-    if (source->walk) {
-        TRY(source->walk(source->owner, false, add_to_total, &total));
-    } else if (source->n_pieces > 0) {
-        TRY(add_list(source, &total));
-    }
+    TRY(is_walked(source) ? source->walk(source->owner, false, add_to_total, &total)
+                          : add_pieces_of(source, &total));
     kernel_squares_normalise(&total.sums);
     TRY(share_total(&total, group));
     uint64_t mode = fp_mode_enter();
@@ -107,20 +171,17 @@ static shoal_status find_norm(const struct clip_source *source, shoal_group *gro
     return SHOAL_OK;
 }
 
-static shoal_status scale(void *context, shoal_dtype dtype, void *data, size_t count)
+static shoal_status scale(void *context, shoal_dtype dtype, struct address data, size_t count)
 {
     const double *factor = context;
-    return kernel_scale(dtype, data, data, count, *factor);
+    const struct kernel_piece piece = {.data = data, .count = count, .dtype = dtype};
+    return kernel_scale_list(&piece, 1, *factor);
 }
 
 static shoal_status scale_all(const struct clip_source *source, double factor)
 {
-    if (source->walk) {
-        return source->walk(source->owner, true, scale, &factor);
-    }
-    return source->n_pieces > 0
-               ? kernel_of(source->device)->scale_list(source->pieces, source->n_pieces, factor)
-               : SHOAL_OK;
+    return is_walked(source) ? source->walk(source->owner, true, scale, &factor)
+                             : change_pieces(source, /*is_scaled=*/true, factor);
 }
 
 shoal_status clip_by_norm(const struct clip_source *source, shoal_group *group, const struct clip_norm *norm,
@@ -140,20 +201,17 @@ shoal_status clip_by_norm(const struct clip_source *source, shoal_group *group, 
     return SHOAL_OK;
 }
 
-static shoal_status clamp(void *context, shoal_dtype dtype, void *data, size_t count)
+static shoal_status clamp(void *context, shoal_dtype dtype, struct address data, size_t count)
 {
     const double *limit = context;
-    return kernel_clamp(dtype, data, count, *limit);
+    const struct kernel_piece piece = {.data = data, .count = count, .dtype = dtype};
+    return kernel_clamp_list(&piece, 1, *limit);
 }
 
 shoal_status clip_by_value(const struct clip_source *source, double max_value)
 {
-    if (source->walk) {
-        return source->walk(source->owner, true, clamp, &max_value);
-    }
-    return source->n_pieces > 0
-               ? kernel_of(source->device)->clamp_list(source->pieces, source->n_pieces, max_value)
-               : SHOAL_OK;
+    return is_walked(source) ? source->walk(source->owner, true, clamp, &max_value)
+                             : change_pieces(source, /*is_scaled=*/false, max_value);
 }
 
 void clip_say_value(double max_value, int64_t details[CLIP_VALUE_DETAILS])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Clips gradients, wherever they are stored: by a norm over all of them, or each element by itself. Whoever has the
- * gradients passes a list of them, on any device, or a function that visits gradients in host memory.
+ * gradients passes a list of them, or a function that visits them; all are on one device.
  *
  * The sum under a norm is kept in integer bins (kernel/squares.c), and the bins are added over the ranks that
  * gradients are cut among. Nothing is rounded until the end, so the result does not depend on the number of ranks.
@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/address.h"
 #include "shoal/dtype.h"
 #include "shoal/group.h"
 #include "shoal/status.h"
@@ -23,13 +24,13 @@
 struct kernel_piece; /* kernel/kernel.h */
 
 /* Called with contiguous elements of a gradient. */
-typedef shoal_status (*clip_visitor)(void *context, shoal_dtype dtype, void *data, size_t count);
+typedef shoal_status (*clip_visitor)(void *context, shoal_dtype dtype, struct address data, size_t count);
 
 /*
- * Where the gradients are. `walk` visits each gradient of an owner, in host memory, once. `is_written`: the visitor may
- * change them. Otherwise they are added up over ranks, and gradients that another rank adds may be left out. Without
- * `walk` they are the pieces, in memory of `device`: a kernel takes all of them in one call, and the host reads one
- * number, or the bins of a sum.
+ * Where the gradients are, in memory of `device`. `walk` visits each gradient of an owner once. `is_written`: they are
+ * about to be changed. Otherwise they are added up over ranks, and gradients that another rank adds may be left out.
+ * Without `walk` they are the pieces. Other devices than the host take all of them in one call of a kernel, and the host
+ * reads one number, or the bins of a sum.
  */
 struct clip_source {
     shoal_status (*walk)(void *owner, bool is_written, clip_visitor visit, void *context);

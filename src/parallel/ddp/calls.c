@@ -46,7 +46,7 @@ static shoal_status visit_gradient(const struct ddp_param *param, bool is_writte
                                    void *context)
 {
     shoal_tensor *gradient = shoal_grad(param->tensor);
-    void *data;
+    struct address data;
     if (!gradient) {
         return SHOAL_OK;
     }
@@ -61,7 +61,7 @@ static shoal_status visit_gradient(const struct ddp_param *param, bool is_writte
                          param->path);
     }
     TRY(is_written ? tensor_wait_writable(gradient, /*overwrites=*/false) : tensor_wait_readable(gradient));
-    TRY(tensor_host_address(gradient, &data));
+    TRY(tensor_address(gradient, &data));
     if (is_written) {
         storage_bump_version(gradient->storage);
     }
@@ -96,7 +96,7 @@ static shoal_status check_wrapped(void *context, const shoal_module_entry *entry
 }
 
 /* For a walk that only checks whether all gradients can be clipped, before the first one is changed. */
-static shoal_status visit_nothing(void *context, shoal_dtype dtype, void *data, size_t count)
+static shoal_status visit_nothing(void *context, shoal_dtype dtype, struct address data, size_t count)
 {
     (void)context;
     (void)dtype;
@@ -138,7 +138,8 @@ shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm, dou
     purpose.n_details = CLIP_NORM_DETAILS;
     shoal_status status = compare(ddp, &purpose);
     if (status == SHOAL_OK) {
-        status = clip_by_norm(&(struct clip_source){.walk = walk, .owner = ddp}, NULL, &norm, &found);
+        status = clip_by_norm(&(struct clip_source){.walk = walk, .owner = ddp, .device = ddp->device}, NULL,
+                              &norm, &found);
     }
     if (status != SHOAL_OK) {
         return error_prefix(status, "ddp_clip_grad_norm");
@@ -154,7 +155,7 @@ shoal_status shoal_ddp_clip_grad_value(shoal_module *module, double max_value)
     struct ddp *ddp;
     TRY(find("ddp_clip_grad_value", module, &ddp));
     TRY(clip_check_value("ddp_clip_grad_value", max_value));
-    struct clip_source source = {.walk = walk, .owner = ddp};
+    struct clip_source source = {.walk = walk, .owner = ddp, .device = ddp->device};
     int64_t details[CLIP_VALUE_DETAILS];
     struct purpose purpose = ddp_purpose(ddp, PURPOSE_DDP_CLIP_VALUE);
     clip_say_value(max_value, details);

@@ -92,6 +92,16 @@ static shoal_status compare(struct fsdp_context *context, enum purpose_id id, co
     return fsdp_compare_all(context, &purpose);
 }
 
+static struct clip_source gradients_of(shoal_fsdp *fsdp)
+{
+    const struct fsdp_context *context = fsdp->context;
+    shoal_device device = SHOAL_CPU;
+    for (size_t i = 0; i < context->n_units; i++) { /* all with parameters have the same */
+        device = context->units[i]->n_params > 0 ? context->units[i]->device : device;
+    }
+    return (struct clip_source){.walk = fsdp->way->walk_gradients, .owner = fsdp, .device = device};
+}
+
 /* The ranks over which the norm is summed: the shards, since all replicas have the same gradients. With several domains
    all ranks, each of which counts what fsdp_unit_counts says. */
 static shoal_group *norm_group(const struct fsdp_context *context)
@@ -109,7 +119,7 @@ shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double
     TRY(fsdp_handle_check(call, fsdp));
     TRY(clip_check_norm(call, &norm));
     TRY(check_landed(call, fsdp));
-    struct clip_source source = {.walk = fsdp->way->walk_gradients, .owner = fsdp};
+    const struct clip_source source = gradients_of(fsdp);
     clip_say_norm(&norm, details);
     shoal_status status = compare(fsdp->context, PURPOSE_FSDP_CLIP, details, CLIP_NORM_DETAILS);
     if (status == SHOAL_OK) {
@@ -129,7 +139,7 @@ shoal_status shoal_fsdp_clip_grad_value(shoal_fsdp *fsdp, double max_value)
     TRY(fsdp_handle_check(call, fsdp));
     TRY(clip_check_value(call, max_value));
     TRY(check_landed(call, fsdp));
-    struct clip_source source = {.walk = fsdp->way->walk_gradients, .owner = fsdp};
+    const struct clip_source source = gradients_of(fsdp);
     clip_say_value(max_value, details);
     shoal_status status = compare(fsdp->context, PURPOSE_FSDP_CLIP_VALUE, details, CLIP_VALUE_DETAILS);
     status = status == SHOAL_OK ? clip_by_value(&source, max_value) : status;

@@ -41,7 +41,7 @@ static shoal_status walk_gradients(void *owner, bool is_written, clip_visitor vi
         for (size_t k = 0; k < unit->n_params; k++) {
             const struct fsdp_param *param = &unit->params[k];
             if (param->has_grad && (is_written || fsdp_unit_counts(unit))) {
-                TRY(visit(context, param->dtype, address_pointer(param->shard_grad), param->shard_count));
+                TRY(visit(context, param->dtype, param->shard_grad, param->shard_count));
             }
         }
     }

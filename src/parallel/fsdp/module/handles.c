@@ -236,7 +236,7 @@ static shoal_status visit_gradient(const char *name, const shoal_tensor *paramet
                                    clip_visitor visit, void *context)
 {
     shoal_tensor *gradient = shoal_grad(parameter);
-    void *data;
+    struct address data;
     if (!gradient) {
         return SHOAL_OK;
     }
@@ -244,7 +244,7 @@ static shoal_status visit_gradient(const char *name, const shoal_tensor *paramet
         return error_set(SHOAL_ERR_UNSUPPORTED, "the gradient of parameter %s is not contiguous", name);
     }
     TRY(is_written ? tensor_wait_writable(gradient, /*overwrites=*/false) : tensor_wait_readable(gradient));
-    TRY(tensor_host_address(gradient, &data));
+    TRY(tensor_address(gradient, &data));
     if (is_written) {
         storage_bump_version(gradient->storage);
     }

@@ -3,6 +3,8 @@
  * Gradient scalers over ranks: what one rank finds counts on all, they skip the same steps and keep the same scale, and
  * ranks that call differently or differ in their scale hear of it.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_bench.h"
 #include "shoal_nn/scaler.h"
 
