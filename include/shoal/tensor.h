@@ -39,12 +39,19 @@ typedef enum shoal_device {
 } shoal_device;
 
 /*
- * Finds a device by its name: "cpu", "meta", or one of a module, libshoal_<name>-1.so, which is loaded when it is first
- * asked for. SHOAL_ERR_INVALID: there is none; SHOAL_ERR_UNSUPPORTED: it cannot be used here, with the reason.
+ * Finds a device by its name: "cpu", "meta", or one of a module, libshoal_<name>-1.so, which is loaded when it is
+ * first asked for. SHOAL_ERR_INVALID: there is none; SHOAL_ERR_UNSUPPORTED: it cannot be used here, with the reason.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_device_find(const char *name, shoal_device *device_out);
 /* The name of a device; "" for a number that is none. */
 SHOAL_API const char *shoal_device_name(shoal_device device);
+
+/*
+ * Waits until the device has done all work that was asked of it, and calls the deleters that wait for that
+ * (shoal_from_device_memory). Returns at once for the CPU. SHOAL_ERR_TIMEOUT: the work has not ended within
+ * SHOAL_TIMEOUT. A device that has failed gives its reason.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_device_synchronize(shoal_device device);
 
 /* Called once, when the last user of the memory is gone. May run on any thread; must not call the library. */
 typedef void (*shoal_deleter)(void *context, void *data);
@@ -59,6 +66,22 @@ typedef void (*shoal_deleter)(void *context, void *data);
 SHOAL_API shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int n_dims, shoal_dtype dtype,
                                           const int64_t *strides, shoal_deleter deleter,
                                           void *deleter_context);
+
+/*
+ * Makes a tensor over memory of a device, which `data` is an address of, as shoal_from_memory does over the host's.
+ * The library works on it behind what it was asked to do on the device before: work of the program's own on that
+ * memory must be done before this call, or be ordered before the library's (shoal_device_follow in shoal/dlpack.h).
+ *
+ * Dropping the tensor never waits. If the device still has work to do, `deleter` is called when that is done: by a
+ * later call of the library for a device, on the thread that makes it, or on a thread of the library that frees
+ * tensors; by shoal_device_synchronize; or at exit, which waits up to five seconds for the device, and leaves what it
+ * still uses alone. A device that has failed works no more, and its deleters are called at once. In a process that was
+ * forked later they are not called: the memory is the parent's. Without a deleter, call shoal_device_synchronize
+ * before you use the memory otherwise.
+ */
+SHOAL_API shoal_tensor *shoal_from_device_memory(shoal_device device, void *data, const int64_t *shape,
+                                                 int n_dims, shoal_dtype dtype, const int64_t *strides,
+                                                 shoal_deleter deleter, void *deleter_context);
 
 /* Data ------------------------------------------------------------------------------------------------- */
 
@@ -131,8 +154,8 @@ SHOAL_API void shoal_tensor_unref(SHOAL_TAKES shoal_tensor *tensor);
 
 /*
  * Frees the memory of a tensor's storage, while the tensor and all views stay: using their data is then an error that
- * names the storage. Memory in use by work in flight is freed when that work is done. The version does not change. This
- * call and the next are refused for a tensor that is read-only: a gathered parameter.
+ * names the storage. Memory in use by work in flight is freed when that work is done. The version does not change.
+ * This call and the next are refused for a tensor that is read-only: a gathered parameter.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_tensor_release_data(shoal_tensor *tensor);
 

@@ -208,3 +208,19 @@ const char *error_thread_text(int code)
     }
     return code_text;
 }
+
+void error_keep(struct error_kept *kept)
+{
+    memcpy(kept->text, error_text, sizeof kept->text);
+    kept->numbers[0] = n_texts;
+    kept->numbers[1] = reason.text;
+    kept->at = reason.at;
+}
+
+void error_put_back(const struct error_kept *kept)
+{
+    memcpy(error_text, kept->text, sizeof kept->text);
+    n_texts = kept->numbers[0];
+    reason.text = kept->numbers[1];
+    reason.at = kept->at;
+}

@@ -9,6 +9,7 @@
 #define BASE_ERROR_H
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "shoal/status.h"
@@ -45,6 +46,15 @@ void error_clear(void);
  */
 void error_mark_reason(void);
 shoal_status error_null(const char *what);
+
+/* The thread's text, for code whose failures nobody is told of: a call that ends may have such work to do. */
+struct error_kept {
+    char text[ERROR_TEXT_BYTES];
+    uint64_t numbers[2];
+    size_t at;
+};
+void error_keep(struct error_kept *kept);
+void error_put_back(const struct error_kept *kept);
 
 /* Which text the thread has: each text that is written has another number. Returns 0 if there is no text. */
 uint64_t error_number(void);

@@ -57,7 +57,8 @@ shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset, 
         return NULL;
     }
     char *data = shoal_symmetric_data(symmetric);
-    return tensor_from_memory("symmetric_tensor", data + offset, shape, n_dims, dtype, NULL, NULL, NULL);
+    return tensor_from_memory("symmetric_tensor", SHOAL_CPU, data + offset, shape, n_dims, dtype, NULL, NULL,
+                              NULL);
 }
 
 /* Rows ------------------------------------------------------------------------------------------------- */

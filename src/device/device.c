@@ -4,11 +4,10 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
-#include "base/mem.h"
 #include "base/try.h"
-#include "device/stream.h"
 
 const struct device_row device_host_row = {
     DEVICE_ROW_INIT, .name = "cpu", .doc = "host memory", .has_data = true, .is_host = true, .dlpack = 1,
@@ -65,6 +64,15 @@ shoal_status device_check(shoal_device device, const char *argument)
     return error_set(SHOAL_ERR_INVALID, "%s: %d is not a device", argument, (int)device);
 }
 
+shoal_status device_fail_inherited(shoal_device device)
+{
+    return error_set(
+        SHOAL_ERR_STATE,
+        "process %d is a fork of the process that uses device %s, and cannot use it; find the device "
+        "after the fork only",
+        (int)getpid(), device_name(device));
+}
+
 /* Finding ---------------------------------------------------------------------------------------------- */
 
 bool device_find_known(const char *name, shoal_device *device_out)
@@ -84,61 +92,27 @@ bool device_find_known(const char *name, shoal_device *device_out)
     return false;
 }
 
-/* Memory ----------------------------------------------------------------------------------------------- */
-
-static shoal_status allocate(shoal_device device, size_t bytes, void **data_out)
+shoal_status device_find_dlpack(int type, int id, shoal_device *device_out)
 {
-    const struct device_row *row = device_row(device);
-    TRY(row->failure());
-    *data_out = row->allocate(bytes, stream_compute(device));
-    if (!*data_out) {
-        shoal_status status = row->failure();
-        return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
+    const struct device_row *other = NULL;
+    for (int i = 0; i < device_count_loaded(); i++) {
+        const struct device_row *row = device_slots[i].row;
+        if (row->dlpack == type && row->dlpack_id == id && type != 0) {
+            *device_out = (shoal_device)(DEVICE_FIRST_MODULE + i);
+            return device_check_process(*device_out);
+        }
+        other = row->dlpack == type && type != 0 ? row : other;
     }
-    return SHOAL_OK;
-}
-
-shoal_status device_memory_allocate(shoal_device device, size_t bytes, struct address *memory_out)
-{
-    void *data = NULL;
-    if (device == SHOAL_CPU) {
-        data = mem_alloc_aligned(bytes > 0 ? bytes : 1, MEM_DATA_ALIGNMENT);
-    } else {
-        TRY(allocate(device, bytes, &data));
+    if (other) {
+        return error_set(
+            SHOAL_ERR_UNSUPPORTED,
+            "memory of DLPack's device type %d, number %d: device %s of this process is number %d", type, id,
+            other->name, other->dlpack_id);
     }
-    *memory_out = address_of(data);
-    return data ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
-}
-
-void device_memory_free(shoal_device device, struct address memory)
-{
-    if (device == SHOAL_CPU) {
-        mem_free(address_pointer(memory));
-    } else if (!address_is_none(memory)) {
-        device_row(device)->release(address_pointer(memory), stream_compute(device));
-    }
-}
-
-shoal_status device_allocate_apart(shoal_device device, size_t header_bytes, size_t bytes, void **header_out,
-                                   void **data_out)
-{
-    void *header = mem_alloc(header_bytes);
-    if (!header) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    shoal_status status = allocate(device, bytes, data_out);
-    if (status != SHOAL_OK) {
-        mem_free(header);
-        return status;
-    }
-    *header_out = header;
-    return SHOAL_OK;
-}
-
-void device_release_apart(shoal_device device, void *header, void *data)
-{
-    device_row(device)->release(data, stream_compute(device));
-    mem_free(header);
+    return error_set(SHOAL_ERR_UNSUPPORTED,
+                     "memory of DLPack's device type %d, number %d: this process has no such device "
+                     "(shoal_device_find loads devices)",
+                     type, id);
 }
 
 const char *shoal_device_name(shoal_device device)

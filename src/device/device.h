@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/fork.h"
 #include "device/address.h"
 #include "device/host.h"
 #include "device/row.h"
@@ -36,7 +37,8 @@ extern const struct device_row *const device_rows[DEVICE_COUNT];
 /* A device of a module. Written once, before its number is given out. */
 struct device_slot {
     const struct device_row *row;
-    void *compute; /* device/stream.h; NULL if the row has no streams */
+    void *compute;    /* device/stream.h; NULL if the row has no streams */
+    uint32_t n_forks; /* fork_count() when it was loaded */
 };
 extern struct device_slot device_slots[DEVICE_MODULES_MOST];
 
@@ -64,6 +66,20 @@ static inline bool device_has_data(shoal_device device)
 static inline bool device_is_host(shoal_device device)
 {
     return device_row(device)->is_host;
+}
+
+/*
+ * A child of fork() has the numbers of its parent's devices, but not their threads, and not their drivers' state. Every
+ * use of one there is SHOAL_ERR_STATE with its name. Freeing what is on it touches nothing: it is the parent's.
+ */
+static inline bool device_is_inherited(shoal_device device)
+{
+    return (int)device >= DEVICE_FIRST_MODULE && fork_is_child(device_slot(device)->n_forks);
+}
+shoal_status device_fail_inherited(shoal_device device);
+static inline shoal_status device_check_process(shoal_device device)
+{
+    return device_is_inherited(device) ? device_fail_inherited(device) : SHOAL_OK;
 }
 
 /* Of a device of a module. */
@@ -108,6 +124,9 @@ shoal_status device_check(shoal_device device, const char *argument);
 
 /* Finds a device by its name. One that is not there yet is looked for among the modules, and loaded. */
 shoal_status device_find(const char *name, shoal_device *device_out);
+
+/* Finds the device of this process that DLPack has these numbers for. SHOAL_ERR_UNSUPPORTED if there is none. */
+shoal_status device_find_dlpack(int type, int id, shoal_device *device_out);
 
 /* For loading (find.c), one at a time: among the devices that are there, how many are of modules, and one more. */
 bool device_find_known(const char *name, shoal_device *device_out);

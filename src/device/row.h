@@ -17,7 +17,8 @@ struct kernel_table; /* kernel/table.h */
 /*
  * Work of a device that is done after the call that asked for it has returned. A stream is a queue: each piece of work
  * begins after the one before it. An event is a place in a stream. All functions may be called from any thread; none of
- * them waits for work.
+ * them waits for work. `record` and `follow` also take streams of the program: a stream is passed as the address whose
+ * number DLPack's protocol has for it (for CUDA a cudaStream_t).
  */
 struct device_streams {
     shoal_status (*create)(void **stream_out);
@@ -38,6 +39,7 @@ struct device_row {
     bool has_data; /* tensors there have bytes; otherwise only shapes */
     bool is_host;  /* the host can access the bytes */
     int dlpack;    /* DLPack's number of such devices; 0 if tensors there are not exchanged */
+    int dlpack_id; /* DLPack's number of this one among them */
     const char *name;
     const char *doc;
 

@@ -35,23 +35,41 @@ void stream_leave(void)
     entered.stream = NULL;
 }
 
+bool stream_has_entered(void)
+{
+    return entered.stream != NULL;
+}
+
 shoal_status stream_mark(shoal_device device, void **event_out)
 {
     *event_out = NULL;
+    TRY(device_check_process(device));
     return stream_has_any(device) ? device_row(device)->streams->record(stream_current(device), event_out)
                                   : SHOAL_OK;
 }
 
 shoal_status stream_follow(shoal_device device, void *event)
 {
+    TRY(device_check_process(device));
     return event ? device_row(device)->streams->follow(stream_current(device), event) : SHOAL_OK;
 }
 
 void stream_drop(shoal_device device, void *event)
 {
-    if (event) {
+    if (event && !device_is_inherited(device)) {
         device_row(device)->streams->drop(event);
     }
+}
+
+shoal_status stream_order(shoal_device device, void *before, void *after)
+{
+    void *event;
+    const struct device_streams *streams = device_row(device)->streams;
+    TRY(device_row(device)->failure());
+    TRY(streams->record(before, &event));
+    shoal_status status = streams->follow(after, event);
+    streams->drop(event);
+    return status;
 }
 
 struct question {
@@ -88,6 +106,7 @@ shoal_status stream_write(shoal_device device, struct address target, const void
         }
         return SHOAL_OK;
     }
+    TRY(device_check_process(device));
     TRY(device_row(device)->failure());
     return device_row(device)->copy_in(address_pointer(target), source, bytes);
 }
@@ -134,6 +153,7 @@ shoal_status stream_read(shoal_device device, void *target, struct address sourc
         return SHOAL_OK;
     }
     const struct device_row *row = device_row(device);
+    TRY(device_check_process(device));
     TRY(row->failure());
     struct staged *staged = mem_alloc(sizeof *staged + bytes);
     if (!staged) {
@@ -150,4 +170,10 @@ shoal_status stream_read(shoal_device device, void *target, struct address sourc
     free_late(staged->stream);
     mem_free(staged);
     return SHOAL_OK;
+}
+
+void stream_begin_child(void)
+{
+    (void)pthread_mutex_init(&late_lock, NULL);
+    late = NULL; /* what the parent's device may still write is the parent's */
 }

@@ -13,6 +13,7 @@
  *     stream_follow. What a lane's stream has written may be used after stream_finish, without an event.
  *   - Memory is freed behind the compute stream's work so far, whichever thread drops the last reference. What a lane
  *     uses is kept until its stream has finished.
+ *   - Memory of the program is given back when the work of the compute stream so far is done (device/ending.h).
  *   - The host waits in stream_finish only: until the deadline, looking at failures of the device and asking about peers
  *     meanwhile.
  */
@@ -43,6 +44,8 @@ static inline bool stream_has_any(shoal_device device)
 /* From now on, work of this thread for the device goes to this stream; until stream_leave. */
 void stream_enter(shoal_device device, void *stream);
 void stream_leave(void);
+/* Whether this thread has entered a stream: it works for a lane. */
+bool stream_has_entered(void);
 
 /* Gives an event behind the work of the current stream so far; NULL if the device has no streams. */
 shoal_status stream_mark(shoal_device device, void **event_out);
@@ -50,13 +53,24 @@ shoal_status stream_mark(shoal_device device, void **event_out);
 shoal_status stream_follow(shoal_device device, void *event);
 void stream_drop(shoal_device device, void *event);
 
+/* Later work of the second stream begins after the work of the first so far. */
+shoal_status stream_order(shoal_device device, void *before, void *after);
+
 /* Waits until the work of the current stream so far is done. */
 shoal_status stream_finish(shoal_device device, const struct wait_options *options);
+
+/* For public calls: wait for the work of the device; make a stream of the program, by its number in DLPack's protocol,
+   wait for it. */
+shoal_status device_synchronize(shoal_device device);
+shoal_status device_lead(shoal_device device, int64_t stream);
 
 /* Puts a copy from host memory, which may change afterwards, behind the work of the current stream. */
 shoal_status stream_write(shoal_device device, struct address target, const void *source, size_t bytes);
 /* Copies to host memory behind the work of the current stream, and waits until that is done. */
 shoal_status stream_read(shoal_device device, void *target, struct address source, size_t bytes,
                          const struct wait_options *options);
+
+/* In a forked child: other threads of the parent may have held locks. */
+void stream_begin_child(void);
 
 #endif

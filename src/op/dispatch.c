@@ -334,6 +334,7 @@ static shoal_status survey_tensor(shoal_op_call_context *call, struct survey *su
 {
     shoal_device device = tensor->storage->device;
     if (!survey->has_tensors) {
+        TRY(device_check_process(device));
         survey->has_tensors = true;
         call->device = device;
     } else if (device != call->device) {

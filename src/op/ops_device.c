@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/try.h"
+#include "device/ending.h"
 #include "device/stream.h"
 #include "op/operand.h"
 #include "op/rows.h"
@@ -27,7 +28,9 @@ shoal_status op_read_bytes(shoal_device device, void *target, struct address sou
 /* Elements one after the other, in memory of the tensor's device, to host memory. */
 static shoal_status read_elements(const shoal_tensor *tensor, struct address elements, void *buffer)
 {
-    return op_read_bytes((shoal_device)tensor->device, buffer, elements, tensor_bytes(tensor));
+    shoal_status status = op_read_bytes((shoal_device)tensor->device, buffer, elements, tensor_bytes(tensor));
+    ending_poll();
+    return status;
 }
 
 /* to_device -------------------------------------------------------------------------------------------- */

@@ -2,11 +2,13 @@
 #include "tensor/memory.h"
 
 #include <stdalign.h>
+#include <stddef.h>
 
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
 #include "device/device.h"
+#include "device/ending.h"
 #include "tensor/block.h"
 
 void memory_init(struct memory *memory, struct block *block, struct address base)
@@ -34,17 +36,21 @@ static alignas(MEM_DATA_ALIGNMENT) char no_bytes[MEM_DATA_ALIGNMENT];
 struct borrowed {
     struct block block;
     struct memory memory;
+    struct ending ending; /* of memory of a device that is not the host */
 };
 
-struct memory *memory_create_borrowed(struct address base, shoal_deleter deleter, void *deleter_context)
+struct memory *memory_create_borrowed(shoal_device device, struct address base, shoal_deleter deleter,
+                                      void *deleter_context)
 {
-    struct borrowed *borrowed = (struct borrowed *)block_create(sizeof *borrowed);
+    size_t bytes = device_is_host(device) ? offsetof(struct borrowed, ending) : sizeof(struct borrowed);
+    struct borrowed *borrowed = (struct borrowed *)block_create(bytes);
     if (!borrowed) {
         return NULL;
     }
     struct memory *memory = &borrowed->memory;
     atomic_init(&borrowed->block.objects, 1);
     memory_init(memory, &borrowed->block, address_is_none(base) ? address_of(no_bytes) : base);
+    memory->device = device;
     memory->deleter = deleter;
     memory->deleter_context = deleter_context;
     memory->given = address_pointer(base);
@@ -59,13 +65,39 @@ struct memory *memory_ref(struct memory *memory)
     return memory;
 }
 
+static void give_back(struct memory *memory)
+{
+    memory->deleter(memory->deleter_context, memory->given);
+    block_free(memory->block, memory);
+}
+
+static void end_borrowed(struct ending *ending)
+{
+    give_back(&((struct borrowed *)((char *)ending - offsetof(struct borrowed, ending)))->memory);
+}
+
+static void give_back_later(struct memory *memory)
+{
+    struct borrowed *borrowed = (struct borrowed *)((char *)memory - offsetof(struct borrowed, memory));
+    if (device_is_inherited(memory->device)) {
+        block_free(memory->block, memory); /* it was lent to the parent */
+        return;
+    }
+    ending_add(&borrowed->ending, memory->device, end_borrowed);
+}
+
 void memory_unref(struct memory *memory)
 {
     if (!memory || !refcount_put(&memory->references)) {
         return;
     }
+    if (memory->deleter && !device_is_host(memory->device)) {
+        give_back_later(memory);
+        return;
+    }
     if (memory->deleter) {
-        memory->deleter(memory->deleter_context, memory->given);
+        give_back(memory);
+        return;
     }
     if (memory->block) {
         block_free(memory->block, memory);

@@ -18,7 +18,8 @@ struct block; /* tensor/block.h */
 
 struct memory {
     _Atomic uint32_t references;
-    shoal_device device; /* if allocated alone: the device that releases it */
+    /* Where it is, if it was allocated alone or borrowed. The device releases what was allocated alone. */
+    shoal_device device;
     struct block *block; /* NULL if it was allocated alone */
     struct address base;
     shoal_deleter deleter; /* NULL if there is nothing to do */
@@ -33,8 +34,10 @@ void memory_init(struct memory *memory, struct block *block, struct address base
  * than that.
  */
 shoal_status memory_create(shoal_device device, size_t bytes, struct memory **memory_out);
-/* For memory of another owner. `base` may be NULL if there are no bytes. */
-struct memory *memory_create_borrowed(struct address base, shoal_deleter deleter, void *deleter_context);
+/* For memory of another owner on a device. `base` may be NULL if there are no bytes. The deleter is called when the
+   device has done its work so far (device/ending.h). */
+struct memory *memory_create_borrowed(shoal_device device, struct address base, shoal_deleter deleter,
+                                      void *deleter_context);
 
 /* Both take NULL. */
 struct memory *memory_ref(struct memory *memory);

@@ -80,7 +80,7 @@ shoal_status storage_create_borrowed(shoal_device device, size_t bytes, struct a
                                      shoal_deleter deleter, void *deleter_context,
                                      struct storage **storage_out)
 {
-    struct memory *memory = memory_create_borrowed(base, deleter, deleter_context);
+    struct memory *memory = memory_create_borrowed(device, base, deleter, deleter_context);
     if (!memory) {
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -264,7 +264,7 @@ shoal_status storage_rebind(struct storage *storage, struct address base, shoal_
     struct memory *memory = NULL;
     if (address_is_none(base)) {
         TRY(memory_create(storage->device, storage->bytes, &memory));
-    } else if (!(memory = memory_create_borrowed(base, deleter, deleter_context))) {
+    } else if (!(memory = memory_create_borrowed(storage->device, base, deleter, deleter_context))) {
         return SHOAL_ERR_NO_MEMORY;
     }
     struct memory *old = storage->memory;

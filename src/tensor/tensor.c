@@ -305,11 +305,17 @@ shoal_status tensor_create_view_as(shoal_tensor *base, shoal_dtype dtype, const 
     return create_view(base, dtype, layout, tensor_out);
 }
 
-static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims, const int64_t *shape,
-                                       const int64_t *strides, shoal_tensor **tensor_out)
+static shoal_status create_from_memory(shoal_device device, void *data, shoal_dtype dtype, int n_dims,
+                                       const int64_t *shape, const int64_t *strides,
+                                       shoal_tensor **tensor_out)
 {
     int64_t count;
     size_t bytes = 0;
+    TRY(device_check(device, "device"));
+    TRY(device_check_process(device));
+    if (!device_has_data(device)) {
+        return error_set(SHOAL_ERR_INVALID, "device: tensors on %s have no data", device_name(device));
+    }
     TRY(dtype_check(dtype, "dtype"));
     TRY(layout_count(n_dims, shape, &count));
     TRY(count_bytes(dtype, count, &bytes));
@@ -342,23 +348,40 @@ static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims
     layout.offset = -first;
     char *lowest = (char *)data + (first < 0 ? first * (int64_t)dtype_bytes(dtype) : 0);
     struct storage *storage;
-    TRY(storage_create_borrowed(SHOAL_CPU, bytes, address_of(lowest), NULL, NULL, &storage));
+    TRY(storage_create_borrowed(device, bytes, address_of(lowest), NULL, NULL, &storage));
     return tensor_create(storage, dtype, &layout, tensor_out);
 }
 
-shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int n_dims, shoal_dtype dtype,
-                                const int64_t *strides, shoal_deleter deleter, void *deleter_context)
+/* As tensor_from_memory; nobody else uses memory that has a deleter. */
+static shoal_tensor *make_from_memory(const char *call, shoal_device device, void *data, const int64_t *shape,
+                                      int n_dims, shoal_dtype dtype, const int64_t *strides,
+                                      shoal_deleter deleter, void *deleter_context)
 {
     shoal_tensor *tensor =
-        tensor_from_memory("from_memory", data, shape, n_dims, dtype, strides, deleter, deleter_context);
+        tensor_from_memory(call, device, data, shape, n_dims, dtype, strides, deleter, deleter_context);
     if (tensor) {
         tensor->storage->is_handed_over = deleter != NULL;
     }
     return tensor;
 }
 
-shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *shape, int n_dims,
-                                 shoal_dtype dtype, const int64_t *strides, shoal_deleter deleter,
+shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int n_dims, shoal_dtype dtype,
+                                const int64_t *strides, shoal_deleter deleter, void *deleter_context)
+{
+    return make_from_memory("from_memory", SHOAL_CPU, data, shape, n_dims, dtype, strides, deleter,
+                            deleter_context);
+}
+
+shoal_tensor *shoal_from_device_memory(shoal_device device, void *data, const int64_t *shape, int n_dims,
+                                       shoal_dtype dtype, const int64_t *strides, shoal_deleter deleter,
+                                       void *deleter_context)
+{
+    return make_from_memory("from_device_memory", device, data, shape, n_dims, dtype, strides, deleter,
+                            deleter_context);
+}
+
+shoal_tensor *tensor_from_memory(const char *call, shoal_device device, void *data, const int64_t *shape,
+                                 int n_dims, shoal_dtype dtype, const int64_t *strides, shoal_deleter deleter,
                                  void *deleter_context)
 {
     shoal_tensor *tensor;
@@ -367,7 +390,7 @@ shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *sh
         return NULL;
     }
     /* The deleter is attached last: a failure before that leaves the memory with the caller. */
-    status = create_from_memory(data, dtype, n_dims, shape, strides, &tensor);
+    status = create_from_memory(device, data, dtype, n_dims, shape, strides, &tensor);
     if (status != SHOAL_OK) {
         scope_fail(error_prefix(status, "%s", call));
         return NULL;

@@ -82,9 +82,9 @@ shoal_status tensor_create_shape_view(struct slab *slab, shoal_tensor *base, con
 shoal_status tensor_create_shape_dense(struct slab *slab, shoal_tensor *base, int n_dims,
                                        const int64_t *shape, shoal_tensor **tensor_out);
 
-/* shoal_from_memory; errors begin with the name of the call. */
-shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *shape, int n_dims,
-                                 shoal_dtype dtype, const int64_t *strides, shoal_deleter deleter,
+/* shoal_from_device_memory; errors begin with the name of the call. */
+shoal_tensor *tensor_from_memory(const char *call, shoal_device device, void *data, const int64_t *shape,
+                                 int n_dims, shoal_dtype dtype, const int64_t *strides, shoal_deleter deleter,
                                  void *deleter_context);
 
 /* Makes a view with another layout. Checks that it lies inside the storage. */

@@ -21,13 +21,13 @@ static void describe(const struct fingerprint *fingerprint, const int64_t *detai
 {
     purpose_describe(&fingerprint->purpose, details, words, /*is_root_told=*/false, text, text_bytes);
     if (text[0] == '\0') {
-        fingerprint_describe(fingerprint, text, text_bytes);
+        fingerprint_describe(fingerprint, details, text, text_bytes);
     }
 }
 
 shoal_status companion_meet(struct channel *companion, const struct collective *collective)
 {
-    int64_t numbers[SET_HEADER + FINGERPRINT_NUMBERS + PURPOSE_DETAILS];
+    int64_t numbers[SET_HEADER + FINGERPRINT_NUMBERS + FINGERPRINT_DETAILS];
     int64_t *details = numbers + SET_HEADER + FINGERPRINT_NUMBERS;
     char words[PURPOSE_WORDS_BYTES];
     char text[PURPOSE_WORDS_BYTES];

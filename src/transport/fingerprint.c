@@ -65,6 +65,17 @@ void fingerprint_take_words(const struct collective *collective, char words[PURP
     words[length] = '\0';
 }
 
+void fingerprint_take_name(const struct collective *collective, struct fingerprint *fingerprint,
+                           int64_t *details)
+{
+    char name[MODULE_NAME_CHARACTERS] = "";
+    const char *text = device_name(collective->device);
+    memcpy(name, text, strnlen(text, sizeof name));
+    fingerprint->device_and_counts =
+        (uint8_t)(DEVICE_FIRST_MODULE << 1 | (fingerprint->device_and_counts & 1));
+    memcpy(details + fingerprint_n_purpose(fingerprint), name, sizeof name);
+}
+
 /* Describing ------------------------------------------------------------------------------------------- */
 
 /* Labels are those of raw calls. */
@@ -79,18 +90,24 @@ static void describe_window(const struct fingerprint *fingerprint, char *text, s
 }
 
 /* " on meta"; "" on the CPU, which needs no word. */
-static void describe_device(const struct fingerprint *fingerprint, char *text, size_t text_bytes)
+static void describe_device(const struct fingerprint *fingerprint, const int64_t *details, char *text,
+                            size_t text_bytes)
 {
+    char name[MODULE_NAME_CHARACTERS + 1] = "";
     unsigned device = fingerprint->device_and_counts >> 1;
     text[0] = '\0';
+    if (fingerprint_has_name(fingerprint)) {
+        memcpy(name, details + fingerprint_n_purpose(fingerprint), MODULE_NAME_CHARACTERS);
+    }
     if (device != SHOAL_CPU) {
-        const char *name = shoal_device_name((shoal_device)device);
-        (void)snprintf(text, text_bytes, " on %s", name[0] != '\0' ? name : "?");
+        const char *known = name[0] != '\0' ? name : shoal_device_name((shoal_device)device);
+        (void)snprintf(text, text_bytes, " on %s", known[0] != '\0' ? known : "?");
     }
 }
 
 /* What a fingerprint says, whatever is in it: a peer wrote it. */
-void fingerprint_describe(const struct fingerprint *fingerprint, char *text, size_t text_bytes)
+void fingerprint_describe(const struct fingerprint *fingerprint, const int64_t *details, char *text,
+                          size_t text_bytes)
 {
     if (fingerprint->kind >= COLLECTIVE_COUNT) {
         (void)snprintf(text, text_bytes, "kind %d", fingerprint->kind);
@@ -101,8 +118,8 @@ void fingerprint_describe(const struct fingerprint *fingerprint, char *text, siz
     char root[24] = "";
     char pieces[32] = "";
     char count[48] = "";
-    char device[32];
-    describe_device(fingerprint, device, sizeof device);
+    char device[MODULE_NAME_CHARACTERS + 8];
+    describe_device(fingerprint, details, device, sizeof device);
     if (row->reduces) {
         (void)snprintf(reduce, sizeof reduce, " %s",
                        shoal_reduce_op_name((shoal_reduce_op)fingerprint->reduce));
@@ -175,12 +192,21 @@ static bool describe_places(const struct purpose_key *a, const struct purpose_ke
     return true;
 }
 
+static bool has_same_device(const struct fingerprint_call *const both[2])
+{
+    char devices[2][MODULE_NAME_CHARACTERS + 8];
+    for (int i = 0; i < 2; i++) {
+        describe_device(both[i]->fingerprint, both[i]->details, devices[i], sizeof devices[i]);
+    }
+    return strcmp(devices[0], devices[1]) == 0;
+}
+
 /* A call is described by its purpose if it has one, and by the raw call too if both ranks' have the same. */
 static void describe_calls(const struct fingerprint_call *const both[2], char calls[2][CALL_BYTES])
 {
     const struct fingerprint *a = both[0]->fingerprint;
     const struct fingerprint *b = both[1]->fingerprint;
-    bool differ_raw = memcmp(a, b, offsetof(struct fingerprint, purpose)) != 0;
+    bool differ_raw = memcmp(a, b, offsetof(struct fingerprint, purpose)) != 0 || !has_same_device(both);
     for (int i = 0; i < 2; i++) {
         calls[i][0] = '\0';
         if (is_told_by_purpose(both[i]->fingerprint, differ_raw)) {
@@ -197,7 +223,8 @@ static void describe_calls(const struct fingerprint_call *const both[2], char ca
             length += length > 0 && length + 2 < CALL_BYTES
                           ? (size_t)snprintf(calls[i] + length, CALL_BYTES - length, ": ")
                           : 0;
-            fingerprint_describe(both[i]->fingerprint, calls[i] + length, CALL_BYTES - length);
+            fingerprint_describe(both[i]->fingerprint, both[i]->details, calls[i] + length,
+                                 CALL_BYTES - length);
         }
     }
 }

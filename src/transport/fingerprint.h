@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What ranks compare of a collective before any result can be read, on all transports: taking it from a call, comparing
- * two, and describing how they differ.
+ * What ranks compare of a collective before any result can be read, on all transports: taking it from a call,
+ * comparing two, and describing how they differ.
  *
  * A call has a fingerprint of fixed size, perhaps details (numbers of a purpose that do not fit there), and words for
  * errors. Transports decide how these travel: shm has them in slots, a message transport sends them. Whatever a peer
@@ -15,6 +15,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/module.h"
+#include "device/device.h"
 #include "shoal/status.h"
 #include "transport/collective.h"
 #include "transport/purpose.h"
@@ -27,7 +29,9 @@ struct fingerprint {
     uint8_t kind;
     uint8_t dtype;
     uint8_t reduce;
-    uint8_t device_and_counts; /* the device << 1, and whether there are counts per rank */
+    /* The device << 1, and whether there are counts per rank. Devices of modules have numbers that are the process's
+       own: they are DEVICE_FIRST_MODULE here, and their names are among the details. */
+    uint8_t device_and_counts;
     uint64_t count;  /* elements over all pieces, or of all ranks; window_gather: the caller's label */
     uint64_t hash;   /* of what does not fit: counts of pieces and ranks; window_gather: id and generation */
     uint64_t factor; /* the bits of the double: only bytes are compared */
@@ -36,6 +40,18 @@ struct fingerprint {
     struct purpose_key purpose;
 };
 _Static_assert(sizeof(struct fingerprint) == 56, "compared as bytes, and as words: no padding");
+
+/* The name of a device of a module, as numbers: filled up with 0, which no name has. They come behind the details of
+   the purpose, and are compared as those are, one by one. */
+#define FINGERPRINT_NAME_NUMBERS (MODULE_NAME_CHARACTERS / sizeof(int64_t))
+_Static_assert(MODULE_NAME_CHARACTERS % sizeof(int64_t) == 0, "a name is whole numbers");
+#define FINGERPRINT_DETAILS (PURPOSE_DETAILS + FINGERPRINT_NAME_NUMBERS)
+
+/* Whether the details have the name of a device. */
+static inline bool fingerprint_has_name(const struct fingerprint *fingerprint)
+{
+    return fingerprint->device_and_counts >> 1 >= DEVICE_FIRST_MODULE;
+}
 
 static inline bool fingerprint_has_counts(const struct fingerprint *fingerprint)
 {
@@ -54,10 +70,28 @@ uint64_t fingerprint_hash(const struct collective *collective, int n_ranks);
 /* The elements of several pieces, or of all ranks as far as they are the same on all. */
 uint64_t fingerprint_count(const struct collective *collective, int n_ranks);
 
+/* The details of the purpose; at most PURPOSE_DETAILS, whatever the fingerprint says. */
+static inline size_t fingerprint_n_purpose(const struct fingerprint *fingerprint)
+{
+    size_t n_details = purpose_stored_details(&fingerprint->purpose);
+    return n_details <= PURPOSE_DETAILS ? n_details : PURPOSE_DETAILS;
+}
+
+/* The details that belong to a fingerprint; at most FINGERPRINT_DETAILS, whatever the fingerprint says. */
+static inline size_t fingerprint_n_details(const struct fingerprint *fingerprint)
+{
+    return fingerprint_n_purpose(fingerprint) +
+           (fingerprint_has_name(fingerprint) ? FINGERPRINT_NAME_NUMBERS : 0);
+}
+
+/* For fingerprint_take: the device of a module, and its name. */
+void fingerprint_take_name(const struct collective *collective, struct fingerprint *fingerprint,
+                           int64_t *details);
+
 /*
  * Takes the fingerprint of a call. Writes fingerprint_n_details numbers to `details`, which has room for
- * PURPOSE_DETAILS. It is inline because every collective takes one, and most are raw calls of one piece, which need
- * only this code.
+ * FINGERPRINT_DETAILS, or if the device is none of a module, for those of the purpose. It is inline because every
+ * collective takes one, and most are raw calls of one piece, which need only this code.
  */
 static inline struct fingerprint fingerprint_take(const struct collective *collective, int n_ranks,
                                                   int64_t *details)
@@ -85,18 +119,14 @@ static inline struct fingerprint fingerprint_take(const struct collective *colle
     if (collective->purpose) {
         fingerprint.purpose = purpose_take(collective->purpose, details);
     }
+    if ((int)collective->device >= DEVICE_FIRST_MODULE) {
+        fingerprint_take_name(collective, &fingerprint, details);
+    }
     return fingerprint;
 }
 
 /* The words of the call, for errors; "" if it has none. */
 void fingerprint_take_words(const struct collective *collective, char words[PURPOSE_WORDS_BYTES]);
-
-/* The details that belong to a fingerprint; at most PURPOSE_DETAILS, whatever the fingerprint says. */
-static inline size_t fingerprint_n_details(const struct fingerprint *fingerprint)
-{
-    size_t n_details = purpose_stored_details(&fingerprint->purpose);
-    return n_details <= PURPOSE_DETAILS ? n_details : PURPOSE_DETAILS;
-}
 
 /* memcmp, as words: compilers call the library for as many bytes as these. */
 static inline bool fingerprint_has_same_words(const struct fingerprint *a, const struct fingerprint *b)
@@ -130,6 +160,7 @@ shoal_status fingerprint_fail(const struct transport_peers *peers, const struct 
                               int peer, const struct fingerprint_call *theirs);
 
 /* "all_reduce f32 sum count 1024 #812": the raw call alone. */
-void fingerprint_describe(const struct fingerprint *fingerprint, char *text, size_t text_bytes);
+void fingerprint_describe(const struct fingerprint *fingerprint, const int64_t *details, char *text,
+                          size_t text_bytes);
 
 #endif

@@ -27,7 +27,7 @@ static shoal_tensor *make_numbers(const struct functional *self, int64_t count, 
     struct test_random random = test_random_begin(seed + (uint64_t)self->rank * 77);
     shoal_tensor *tensor = shoal_empty_on(&count, 1, SHOAL_F32, SHOAL_CPU);
     float *values = (shoal_mutable_data)(tensor);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; values && i < count; i++) {
         values[i] = (float)(test_random_unit(&random) - 0.5);
     }
     return tensor;
@@ -96,8 +96,12 @@ static void end_failing(const struct functional *self)
 static shoal_status reduce_on(const struct functional *self, shoal_device device, char text[400])
 {
     shoal_status status = shoal_scope_begin();
+    (void)snprintf(text, 400, "%s", shoal_error_text());
+    if (status != SHOAL_OK) {
+        return status;
+    }
     shoal_tensor *sum = reduce_all(shoal_to_device(make_numbers(self, 100, 3), device), self);
-    status = status == SHOAL_OK && sum ? shoal_wait(sum) : shoal_scope_error();
+    status = sum ? shoal_wait(sum) : shoal_scope_error();
     (void)snprintf(text, 400, "%s", shoal_error_text());
     shoal_status ended = shoal_scope_end();
     return status == SHOAL_OK ? ended : status;
@@ -119,6 +123,55 @@ TEST_PROCESSES(another_device_is_a_mismatch, 3)
     check_text(text, "rank 1 called all_reduce f32 sum count 100");
     check_text(text, "on apart");
     end_failing(&ranks);
+}
+
+/* Their numbers are in the order in which a process loads modules. */
+TEST_PROCESSES(devices_are_compared_by_name, 3)
+{
+    char text[400];
+    struct functional ranks;
+    shoal_device beside = SHOAL_CPU;
+    if (self->rank == 1) {
+        REQUIRE_OK(shoal_device_find("beside", &beside));
+    }
+    begin_failing(&ranks, self);
+    CHECK_INT(apart(), self->rank == 1 ? 17 : 16);
+    CHECK_OK(reduce_on(&ranks, apart(), text)); /* another number */
+    CHECK_OK(shoal_world_close(ranks.world));
+    begin_failing(&ranks, self);
+    /* And the same number, but another device. */
+    CHECK_STATUS(reduce_on(&ranks, self->rank == 1 ? beside : apart(), text), SHOAL_ERR_MISMATCH);
+    check_text(text, "called all_reduce f32 sum count 100 on apart");
+    check_text(text, "rank 1 called all_reduce f32 sum count 100 on beside");
+    end_failing(&ranks);
+}
+
+/* Memory runs out on one rank: on the device, then on the host. */
+TEST_PROCESSES(memory_runs_out_on_one_rank, 2)
+{
+    for (int is_host = 0; is_host < 2; is_host++) {
+        for (int64_t n = 1; n <= (is_host ? 24 : 6); n++) {
+            char text[400];
+            struct functional ranks;
+            begin_failing(&ranks, self);
+            CHECK_OK(reduce_on(&ranks, apart(), text));
+            uint64_t n_bytes = atomic_load(&test_apart()->n_bytes);
+            if (self->rank == 1) {
+                atomic_store(&test_apart()->no_memory_at, is_host ? 0 : n);
+                test_fail_allocation(is_host ? (size_t)n : 0, /*is_lasting=*/false);
+            }
+            shoal_status status = reduce_on(&ranks, apart(), text);
+            atomic_store(&test_apart()->no_memory_at, 0);
+            test_fail_allocation(0, false);
+            if (self->rank == 1 && status != SHOAL_OK && status != SHOAL_ERR_NO_MEMORY) {
+                test_failed(__FILE__, __LINE__, "allocation %d gave %s: %s", (int)n,
+                            shoal_status_name(status), text);
+            }
+            CHECK_INT(atomic_load(&test_apart()->n_bytes), n_bytes);
+            end_failing(&ranks);
+            test_barrier(self);
+        }
+    }
 }
 
 TEST_PROCESSES(a_call_of_the_device_fails_on_one_rank, 3)

@@ -7,6 +7,9 @@
  *                           the ends of the names of ranked tests
  *   program --list          prints the names
  *
+ * Ranks as processes come first: they are forked, and cannot use what threads have left behind in this process, such
+ * as a device.
+ *
  * A program may have the tests of several files. If its name is that of one of them without ".c", usually by a symbolic
  * link, it has the tests of that file only.
  *
@@ -160,8 +163,8 @@ enum act {
     ACT_RUN
 };
 
-/* Counts, lists or runs what the words choose of one test. */
-static void visit_test(const struct test_case *test, enum act act, int n_words, char **words,
+/* Counts, lists or runs what the words choose of one test: its processes, or the rest. */
+static void visit_test(const struct test_case *test, bool is_forking, enum act act, int n_words, char **words,
                        struct totals *totals)
 {
     enum launcher first_ranked = test->is_only_processes ? LAUNCH_PROCESSES : LAUNCH_THREADS;
@@ -176,7 +179,7 @@ static void visit_test(const struct test_case *test, enum act act, int n_words, 
     for (enum launcher launcher = first; launcher <= last; launcher++) {
         char name[128];
         name_test(test, launcher, name, sizeof name);
-        if (!is_chosen(test, name, n_words, words)) {
+        if ((launcher == LAUNCH_PROCESSES) != is_forking || !is_chosen(test, name, n_words, words)) {
             continue;
         }
         if (act == ACT_COUNT) {
@@ -234,8 +237,9 @@ int main(int argc, char **argv)
     }
     struct totals totals = {{0}};
     for (enum act act = is_listing ? ACT_LIST : ACT_COUNT; act <= (is_listing ? ACT_LIST : ACT_RUN); act++) {
-        for (size_t i = 0; (is_listing || act != ACT_LIST) && i < n_tests; i++) {
-            visit_test(tests[i].test, act, argc - first_word, argv + first_word, &totals);
+        for (size_t i = 0; (is_listing || act != ACT_LIST) && i < 2 * n_tests; i++) {
+            visit_test(tests[i % n_tests].test, /*is_forking=*/i < n_tests, act, argc - first_word,
+                       argv + first_word, &totals);
         }
     }
     free(tests);

@@ -30,7 +30,7 @@ struct call_head {
 /* A call in full, in memory of its own. */
 struct call {
     struct call_head head;
-    int64_t details[PURPOSE_DETAILS];
+    int64_t details[FINGERPRINT_DETAILS];
     char words[PURPOSE_WORDS_BYTES];
     const char *data; /* in the frame of the call */
 };

@@ -49,7 +49,7 @@ struct shm_slot {
     int64_t few_details[SHM_FEW_DETAILS];
     /* What the call is for (transport/purpose.h). Details are read if the fingerprint says that there are more than a
        few, words only for an error text. */
-    _Alignas(SHM_LINE) int64_t details[PURPOSE_DETAILS];
+    _Alignas(SHM_LINE) int64_t details[FINGERPRINT_DETAILS];
     char words[PURPOSE_WORDS_BYTES];
     _Alignas(SHM_LINE) char data[SHM_SLOT_BYTES];
 };

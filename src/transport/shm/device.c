@@ -14,6 +14,7 @@
 static shoal_status open_device(struct shm_channel *channel, shoal_device device)
 {
     const struct device_row *row = device_row(device);
+    TRY(device_check_process(device));
     struct shm_device *made = mem_alloc_zeroed(1, sizeof *made);
     if (!made) {
         return SHOAL_ERR_NO_MEMORY;
@@ -151,7 +152,9 @@ void shm_close_device(struct shm_channel *channel)
         return;
     }
     const struct device_row *row = device_row(device->device);
-    if (!device->is_idle) {
+    if (device_is_inherited(device->device)) {
+        device->is_idle = false; /* stream and staging are the parent's */
+    } else if (!device->is_idle) {
         /* After a failure the work may have ended all the same. */
         const struct wait_options soon = {.deadline_ns = clock_deadline_after(0.1), .what = "a device"};
         stream_enter(device->device, device->stream);

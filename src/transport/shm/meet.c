@@ -83,8 +83,9 @@ void shm_write_slot(struct shm_channel *channel, const struct collective *collec
 {
     struct shm_slot *slot = shm_slot(channel, channel->rank, collective->sequence);
     size_t n_details = collective->purpose ? collective->purpose->n_details : 0;
-    struct fingerprint fingerprint = fingerprint_take(
-        collective, channel->n_ranks, n_details <= SHM_FEW_DETAILS ? slot->few_details : slot->details);
+    bool has_few = n_details <= SHM_FEW_DETAILS && (int)collective->device < DEVICE_FIRST_MODULE;
+    struct fingerprint fingerprint =
+        fingerprint_take(collective, channel->n_ranks, has_few ? slot->few_details : slot->details);
     if (collective->purpose) {
         fingerprint_take_words(collective, slot->words);
     }
@@ -215,7 +216,7 @@ shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective
 
 static bool has_few_details(const struct fingerprint *fingerprint)
 {
-    return fingerprint->purpose.n_details <= SHM_FEW_DETAILS;
+    return fingerprint->purpose.n_details <= SHM_FEW_DETAILS && !fingerprint_has_name(fingerprint);
 }
 
 /* If the details were too many, their hash lies in `details`. */

@@ -20,6 +20,14 @@
 #include "kernel/table.h"
 #include "modules/apart/settings.h"
 
+/* The tests have a second device of another name, which is the same otherwise. */
+#ifndef APART_NAME
+#define APART_NAME "apart"
+#endif
+#ifndef APART_DLPACK
+#define APART_DLPACK 12 /* kDLExtDev, for devices of nobody else */
+#endif
+
 extern const struct device_services *apart_services;
 extern const struct kernel_table apart_kernels;
 extern const struct device_streams apart_streams;
@@ -30,6 +38,8 @@ extern struct apart_settings apart_settings;
 
 /* Counts a call of the device. False, and the device has failed, if tests asked for the failure of this one. */
 bool apart_call(const char *name);
+/* Counts a call that comes from another process than has loaded the device. */
+void apart_note_process(void);
 /* The device has failed; only the first reason counts. */
 void apart_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 shoal_status apart_failure(void);

@@ -106,6 +106,13 @@ static void enqueue_poisoning(size_t offset, size_t bytes, void *stream)
     }
 }
 
+/* Whether tests have asked for this allocation to fail. */
+static bool has_no_memory(void)
+{
+    return atomic_load(&apart_settings.no_memory_at) > 0 &&
+           atomic_fetch_sub(&apart_settings.no_memory_at, 1) == 1;
+}
+
 void *apart_allocate(size_t bytes, void *stream)
 {
     if (!apart_call("allocate")) {
@@ -114,12 +121,13 @@ void *apart_allocate(size_t bytes, void *stream)
     }
     struct piece *piece = NULL;
     (void)pthread_mutex_lock(&lock);
-    if (bytes < SPACE_BYTES && reserve()) {
+    if (!has_no_memory() && bytes < SPACE_BYTES && reserve()) {
         piece = take(bytes > 0 ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT);
     }
     (void)pthread_mutex_unlock(&lock);
     if (!piece) {
-        (void)apart_services->set_error(SHOAL_ERR_NO_MEMORY, "apart: no memory for %zu bytes", bytes);
+        (void)apart_services->set_error(SHOAL_ERR_NO_MEMORY, "device " APART_NAME ": no memory for %zu bytes",
+                                        bytes);
         return NULL;
     }
     (void)atomic_fetch_add_explicit(&apart_settings.n_bytes, piece->bytes, memory_order_relaxed);
@@ -129,6 +137,7 @@ void *apart_allocate(size_t bytes, void *stream)
 
 void apart_release(void *data, void *stream)
 {
+    apart_note_process();
     size_t offset = (size_t)((char *)data - space);
     (void)pthread_mutex_lock(&lock);
     struct piece *before = NULL;
@@ -170,7 +179,8 @@ static _Atomic(struct region *) regions;
 
 static shoal_status fail_sharing(const char *what)
 {
-    return apart_services->set_error(SHOAL_ERR_SYSTEM, "apart: %s: %s", what, strerror(errno));
+    return apart_services->set_error(SHOAL_ERR_SYSTEM, "device " APART_NAME ": %s: %s", what,
+                                     strerror(errno));
 }
 
 static shoal_status map_region(int fd, size_t bytes, void **data_out)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct device_services *apart_services;
 
@@ -46,13 +47,24 @@ shoal_status apart_failure(void)
         return SHOAL_OK;
     }
     (void)pthread_mutex_lock(&lock);
-    shoal_status status = apart_services->set_error(SHOAL_ERR_SYSTEM, "device apart has failed: %s", reason);
+    shoal_status status =
+        apart_services->set_error(SHOAL_ERR_SYSTEM, "device " APART_NAME " has failed: %s", reason);
     (void)pthread_mutex_unlock(&lock);
     return status;
 }
 
+static pid_t process; /* that has loaded the device */
+
+void apart_note_process(void)
+{
+    if (process != getpid()) {
+        (void)atomic_fetch_add(&apart_settings.n_inherited, 1);
+    }
+}
+
 bool apart_call(const char *name)
 {
+    apart_note_process();
     /* Relaxed: what tests set and read stands for itself. */
     (void)atomic_fetch_add_explicit(&apart_settings.n_calls, 1, memory_order_relaxed);
     int64_t left = atomic_load_explicit(&apart_settings.fail_at, memory_order_relaxed);
@@ -110,9 +122,9 @@ static shoal_status copy_out(void *target, const void *source, size_t bytes)
 const struct device_row apart_row = {
     DEVICE_ROW_INIT,
     .has_data = true,
-    .name = "apart",
+    .name = APART_NAME,
     .doc = "memory that the host cannot touch, for tests",
-    .dlpack = 12, /* kDLExtDev, for devices of nobody else */
+    .dlpack = APART_DLPACK,
     .kernels = &apart_kernels,
     .allocate = apart_allocate,
     .release = apart_release,
@@ -131,6 +143,7 @@ const struct device_row *shoal_device_module(const struct device_services *servi
         return NULL;
     }
     apart_services = services;
+    process = getpid();
     const char *seed = getenv("TEST_APART_SEED");
     atomic_store(&apart_settings.seed, seed ? strtoull(seed, NULL, 10) : 0);
     return &apart_row;

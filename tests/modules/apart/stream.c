@@ -9,26 +9,22 @@
 #include <stdlib.h>
 #include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
 #include <time.h>
 
 struct stream {
-    pid_t process; /* that has the worker: a child of fork() has none, and starts one */
-    pthread_t worker;
     pthread_mutex_t lock;
     pthread_cond_t has_come; /* a job, or the end */
     struct job *first;
     struct job *last;
     bool has_ended;
     uint64_t random; /* the worker's */
+    _Atomic uint32_t has_stopped;
 };
 
 struct event {
     _Atomic uint32_t references; /* the caller's, and those of jobs */
     _Atomic uint32_t is_done;
 };
-
-static _Atomic int64_t n_jobs; /* of all streams, that are not over */
 
 /* Delays ------------------------------------------------------------------------------------------------- */
 
@@ -42,7 +38,8 @@ static void sleep_us(uint64_t us)
 static void delay(struct stream *stream)
 {
     uint64_t seed = atomic_load_explicit(&apart_settings.seed, memory_order_relaxed);
-    while (atomic_load_explicit(&apart_settings.is_held, memory_order_relaxed)) {
+    while (atomic_load_explicit(&apart_settings.is_held, memory_order_relaxed) ||
+           atomic_load_explicit(&apart_settings.held_stream, memory_order_relaxed) == stream) {
         sleep_us(100);
     }
     if (seed == 0) {
@@ -90,45 +87,21 @@ static void *work(void *context)
         delay(stream);
         job->run(job);
         free(job);
-        /* Release: pairs with the acquire in wait_for_jobs. Nobody else acquires it: it orders no work. */
-        (void)atomic_fetch_sub_explicit(&n_jobs, 1, memory_order_release);
     }
+    /* Release: pairs with the acquire in destroy, which frees what the worker has used. */
+    atomic_store_explicit(&stream->has_stopped, 1, memory_order_release);
     return NULL;
-}
-
-/*
- * Ranks of a test are forked off a process that may have streams. The child would have the locks of the allocator as a
- * worker of its parent held them, and the address sanitizer's are not released there. So a fork waits until the workers
- * have nothing to do, up to a second: a test may hold them.
- */
-static void wait_for_jobs(void)
-{
-    for (int i = 0; i < 10000 && atomic_load_explicit(&n_jobs, memory_order_acquire) > 0; i++) {
-        sleep_us(100);
-    }
-}
-
-static void forget_jobs(void)
-{
-    atomic_store_explicit(&n_jobs, 0, memory_order_relaxed);
-}
-
-static void watch_forks(void)
-{
-    (void)pthread_atfork(wait_for_jobs, NULL, forget_jobs);
 }
 
 /* Streams ------------------------------------------------------------------------------------------------ */
 
-/* The worker of the compute stream works until the process ends. */
+/* The worker of the compute stream works until the process ends, so nobody waits for the end of workers. */
 static bool start_worker(struct stream *stream)
 {
-    static pthread_once_t is_watching = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&is_watching, watch_forks);
-    stream->process = getpid();
+    pthread_t worker;
     (void)pthread_mutex_init(&stream->lock, NULL);
     (void)pthread_cond_init(&stream->has_come, NULL);
-    return pthread_create(&stream->worker, NULL, work, stream) == 0;
+    return pthread_create(&worker, NULL, work, stream) == 0 && pthread_detach(worker) == 0;
 }
 
 static shoal_status create(void **stream_out)
@@ -141,7 +114,7 @@ static shoal_status create(void **stream_out)
     *stream = (struct stream){.random = atomic_fetch_add(&n_streams, 1)};
     if (!start_worker(stream)) {
         free(stream);
-        return apart_services->set_error(SHOAL_ERR_SYSTEM, "apart: no thread for a stream");
+        return apart_services->set_error(SHOAL_ERR_SYSTEM, "device " APART_NAME ": no thread for a stream");
     }
     *stream_out = stream;
     return SHOAL_OK;
@@ -150,10 +123,6 @@ static shoal_status create(void **stream_out)
 void apart_enqueue(void *stream, struct job *job)
 {
     struct stream *to = stream;
-    if (to->process != getpid() && !start_worker(to)) {
-        apart_fail("no thread for a stream");
-    }
-    (void)atomic_fetch_add_explicit(&n_jobs, 1, memory_order_relaxed);
     (void)pthread_mutex_lock(&to->lock);
     *(to->first ? &to->last->next : &to->first) = job;
     to->last = job;
@@ -164,11 +133,14 @@ void apart_enqueue(void *stream, struct job *job)
 static void destroy(void *stream)
 {
     struct stream *ending = stream;
+    apart_note_process();
     (void)pthread_mutex_lock(&ending->lock);
     ending->has_ended = true;
     (void)pthread_cond_signal(&ending->has_come);
     (void)pthread_mutex_unlock(&ending->lock);
-    (void)pthread_join(ending->worker, NULL);
+    while (!atomic_load_explicit(&ending->has_stopped, memory_order_acquire)) {
+        sleep_us(20);
+    }
     (void)pthread_cond_destroy(&ending->has_come);
     (void)pthread_mutex_destroy(&ending->lock);
     free(ending);

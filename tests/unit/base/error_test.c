@@ -199,3 +199,23 @@ TEST(each_thread_has_its_text)
     REQUIRE(pthread_join(thread, NULL) == 0);
     CHECK_STRING(shoal_error_text(), "of this thread");
 }
+
+TEST(a_text_is_put_back_with_its_reason)
+{
+    struct error_kept kept;
+    error_clear();
+    error_keep(&kept);
+    (void)error_set(SHOAL_ERR_INVALID, "nobody is told");
+    error_put_back(&kept);
+    CHECK_STRING(shoal_error_text(), "");
+    (void)error_set(SHOAL_ERR_STATE, "the reason");
+    error_mark_reason();
+    uint64_t number = error_number();
+    error_keep(&kept);
+    (void)error_set(SHOAL_ERR_INVALID, "nobody is told");
+    error_put_back(&kept);
+    CHECK_STRING(shoal_error_text(), "the reason");
+    CHECK(error_number() == number);
+    CHECK_STATUS(error_null("tensor"), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("the reason");
+}

@@ -3,52 +3,13 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "fixtures/apart.h"
 #include "fixtures/scoped.h"
-#include "fixtures/test_device.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"
 #include "shoal_compat/torch.h"
-
-/* Before anything reads the options, which happens once. Copies that do not end are given up soon. */
-__attribute__((constructor)) static void set_options(void)
-{
-    (void)setenv("SHOAL_MODULE_PATH", TEST_MODULES, 1);
-    (void)setenv("SHOAL_TIMEOUT", "0.5", 1);
-}
-
-static shoal_device apart(void)
-{
-    shoal_device device = SHOAL_CPU;
-    CHECK_OK(shoal_device_find("apart", &device));
-    return device;
-}
-
-#define DIMS(...) \
-    ((const int64_t[]){__VA_ARGS__}), (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
-
-/* [first, first + 1, ...] on the CPU. */
-static shoal_tensor *count_up(const int64_t *shape, int n_dims, float first)
-{
-    shoal_tensor *tensor = shoal_empty(shape, n_dims, SHOAL_F32);
-    float *values = shoal_mutable_data(tensor);
-    for (int64_t i = 0; values && i < shoal_tensor_count(tensor); i++) {
-        values[i] = first + (float)i;
-    }
-    return tensor;
-}
-
-static void check_values(shoal_tensor *tensor, const float *wanted, int64_t count)
-{
-    float found[64] = {0};
-    REQUIRE(tensor && count <= 64 && shoal_tensor_count(tensor) == count);
-    REQUIRE_OK(shoal_read(tensor, found, (size_t)count * sizeof found[0]));
-    for (int64_t i = 0; i < count; i++) {
-        CHECK_DOUBLE((double)found[i], (double)wanted[i]);
-    }
-}
 
 TEST(it_is_found_by_its_name)
 {
@@ -115,8 +76,6 @@ SCOPED_TEST(the_host_cannot_touch_it)
     CHECK(!shoal_mutable_data(there));
     CHECK_STATUS(shoal_tensor_rebind_data(there, values, NULL, NULL), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("apart");
-    void *managed = NULL;
-    CHECK_STATUS(shoal_to_dlpack(there, (struct DLManagedTensor **)&managed), SHOAL_ERR_UNSUPPORTED);
     check_values(there, (const float[]){1, 2}, 2);
 }
 

@@ -11,7 +11,7 @@
 /* A call with all that belongs to it in one place. */
 struct taken {
     struct fingerprint fingerprint;
-    int64_t details[PURPOSE_DETAILS];
+    int64_t details[FINGERPRINT_DETAILS];
     char words[PURPOSE_WORDS_BYTES];
 };
 
@@ -167,6 +167,48 @@ TEST(texts_name_both_calls_lower_rank_first)
     CHECK_ERROR_TEXT("rank 6 called gather of layers.3");
 }
 
+/* Numbers of devices are a process's own, in the order in which it has loaded modules. */
+TEST(devices_of_modules_are_compared_by_name)
+{
+    static const struct device_row rows[] = {
+        {DEVICE_ROW_INIT, .name = "one"},
+        {DEVICE_ROW_INIT, .name = "other"},
+        {DEVICE_ROW_INIT, .name = "one"},
+        {DEVICE_ROW_INIT, .name = "one-of-the-longest-names-that-a-module-of-a-device-can-have-at-all"},
+    };
+    shoal_device devices[4];
+    for (int i = 0; i < 4; i++) {
+        devices[i] = device_add((struct device_slot){.row = &rows[i]});
+    }
+    int64_t numbers[PURPOSE_DETAILS + 1] = {1, 2, 3};
+    struct purpose purpose = {.id = PURPOSE_FUNCTIONAL, .details = numbers, .words = "words"};
+    for (size_t n = 0; n <= PURPOSE_DETAILS + 1; n += n == 0 ? 2 : 127) {
+        struct collective call = make_call();
+        call.pieces = &call.single;
+        call.device = devices[0];
+        purpose.n_details = n;
+        call.purpose = n > 0 ? &purpose : NULL;
+        struct collective other = call;
+        other.pieces = &other.single;
+        CHECK(are_equal(&call, &other));
+        other.device = devices[2];
+        CHECK(are_equal(&call, &other));
+        for (int i = 1; i < 4; i += 2) {
+            other.device = devices[i];
+            CHECK(!are_equal(&call, &other));
+        }
+        other.device = SHOAL_CPU;
+        CHECK(!are_equal(&call, &other));
+        other.device = devices[1];
+        struct taken own = take(&call);
+        struct taken theirs = take(&other);
+        fail(&own, &theirs);
+        CHECK_ERROR_TEXT(
+            "rank 4 called all_reduce f32 sum count 10 on one #7, rank 6 called all_reduce f32 sum "
+            "count 10 on other #7");
+    }
+}
+
 TEST(what_a_peer_wrote_is_described_whatever_it_is)
 {
     struct collective call = make_call();
@@ -183,7 +225,7 @@ TEST(what_a_peer_wrote_is_described_whatever_it_is)
             theirs.fingerprint.kind = (uint8_t)(round % COLLECTIVE_COUNT);
             theirs.fingerprint.purpose.id = (uint16_t)(round % PURPOSE_COUNT);
         }
-        CHECK(fingerprint_n_details(&theirs.fingerprint) <= PURPOSE_DETAILS);
+        CHECK(fingerprint_n_details(&theirs.fingerprint) <= FINGERPRINT_DETAILS);
         fail(&own, &theirs);
         CHECK_ERROR_TEXT("rank 4 called");
     }
