@@ -53,6 +53,7 @@ struct memory *memory_create_borrowed(shoal_device device, struct address base, 
     memory->device = device;
     memory->deleter = deleter;
     memory->deleter_context = deleter_context;
+    memory->waits_for_device = false;
     memory->given = address_pointer(base);
     return memory;
 }
@@ -91,7 +92,7 @@ void memory_unref(struct memory *memory)
     if (!memory || !refcount_put(&memory->references)) {
         return;
     }
-    if (memory->deleter && !device_is_host(memory->device)) {
+    if (memory->deleter && memory->waits_for_device) {
         give_back_later(memory);
         return;
     }

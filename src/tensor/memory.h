@@ -24,6 +24,7 @@ struct memory {
     struct address base;
     shoal_deleter deleter; /* NULL if there is nothing to do */
     void *deleter_context;
+    bool waits_for_device; /* the deleter is called when the device has done its work so far (device/ending.h) */
     void *given; /* what the deleter is called with: the address its owner gave us; NULL for our own bytes */
 };
 
@@ -34,8 +35,8 @@ void memory_init(struct memory *memory, struct block *block, struct address base
  * than that.
  */
 shoal_status memory_create(shoal_device device, size_t bytes, struct memory **memory_out);
-/* For memory of another owner on a device. `base` may be NULL if there are no bytes. The deleter is called when the
-   device has done its work so far (device/ending.h). */
+/* For memory of another owner on a device. `base` may be NULL if there are no bytes. A deleter of the library's own frees
+   memory behind the work of the device, and is called at once; waits_for_device is set for those of programs. */
 struct memory *memory_create_borrowed(shoal_device device, struct address base, shoal_deleter deleter,
                                       void *deleter_context);
 

@@ -402,6 +402,7 @@ shoal_tensor *tensor_from_memory(const char *call, shoal_device device, void *da
     tensor->storage->is_of_traced = scope_current()->tracer != NULL;
     memory->deleter = deleter;
     memory->deleter_context = deleter_context;
+    memory->waits_for_device = !device_is_host(device);
     memory->given = data;
     return tensor;
 }
