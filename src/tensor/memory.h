@@ -24,7 +24,8 @@ struct memory {
     struct address base;
     shoal_deleter deleter; /* NULL if there is nothing to do */
     void *deleter_context;
-    bool waits_for_device; /* the deleter is called when the device has done its work so far (device/ending.h) */
+    bool
+        waits_for_device; /* the deleter is called when the device has done its work so far (device/ending.h) */
     void *given; /* what the deleter is called with: the address its owner gave us; NULL for our own bytes */
 };
 

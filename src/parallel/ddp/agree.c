@@ -122,16 +122,6 @@ static shoal_status compare_places(const struct agree_records *cards, const int6
                            other.number == CARD_PLACES ? "which parameters are tied" : "their buffers");
 }
 
-shoal_status ddp_confirm(shoal_group *lane, shoal_status mine)
-{
-    const struct agreement agreement = agreement_on(lane);
-    struct agree_failure failure;
-    TRY(agree_outcome(&agreement, AGREE_STATUS_ONLY, mine, &failure));
-    return failure.status == SHOAL_OK
-               ? SHOAL_OK
-               : error_set(failure.status, "another rank failed: %s", shoal_status_name(failure.status));
-}
-
 /* Gathers `count` numbers of each rank. If a rank has no memory for them, all ranks fail. */
 static shoal_status gather(shoal_group *lane, const void *mine, size_t count, struct agree_records *all_out)
 {

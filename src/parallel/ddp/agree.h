@@ -9,7 +9,5 @@
 /* Collective. `mine` is the status of ddp_collect on this rank. Also chooses the numbers of the module's lane
    and block. */
 shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal_status mine);
-/* Collective. Returns this rank's status if it is a failure, otherwise the status of a rank that failed, if any. */
-shoal_status ddp_confirm(shoal_group *lane, shoal_status mine);
 
 #endif

@@ -10,7 +10,7 @@
 #include "comm/lane/handles.h"
 #include "device/device.h"
 #include "kernel/moves.h"
-#include "parallel/ddp/agree.h"
+#include "parallel/ddp/confirm.h"
 #include "parallel/ddp/order.h"
 #include "shoal/work.h"
 #include "tensor/storage.h"

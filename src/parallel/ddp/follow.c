@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "parallel/ddp/confirm.h"
 #include "parallel/ddp/follow.h"
 
 #include <stdio.h>

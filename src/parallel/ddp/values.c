@@ -5,7 +5,7 @@
 #include "base/try.h"
 #include "comm/call/collectives.h"
 #include "op/operand.h"
-#include "parallel/ddp/agree.h"
+#include "parallel/ddp/confirm.h"
 #include "tensor/tensor.h"
 
 /* Finds contiguous memory with the values of a tensor: the tensor's own, or a copy. */

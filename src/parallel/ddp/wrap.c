@@ -21,6 +21,7 @@
 #include "parallel/ddp/backward.h"
 #include "parallel/ddp/block.h"
 #include "parallel/ddp/collect.h"
+#include "parallel/ddp/confirm.h"
 #include "parallel/ddp/follow.h"
 #include "parallel/ddp/forward.h"
 #include "parallel/ddp/order.h"
