@@ -11,6 +11,9 @@
 #include "base/wait.h"
 #include "device/stream.h"
 
+/* How long a group that has failed waits for the work of its stream when it is closed. Then its memory stays. */
+#define CLOSE_SECONDS 2.0
+
 static shoal_status open_device(struct shm_channel *channel, shoal_device device)
 {
     const struct device_row *row = device_row(device);
@@ -155,8 +158,9 @@ void shm_close_device(struct shm_channel *channel)
     if (device_is_inherited(device->device)) {
         device->is_idle = false; /* stream and staging are the parent's */
     } else if (!device->is_idle) {
-        /* After a failure the work may have ended all the same. */
-        const struct wait_options soon = {.deadline_ns = clock_deadline_after(0.1), .what = "a device"};
+        /* After a failure the work may end all the same. */
+        const struct wait_options soon = {.deadline_ns = clock_deadline_after(CLOSE_SECONDS),
+                                          .what = "a device"};
         stream_enter(device->device, device->stream);
         device->is_idle = stream_finish(device->device, &soon) == SHOAL_OK;
         stream_leave();
