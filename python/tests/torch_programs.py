@@ -572,6 +572,8 @@ def start_rank(seed: int, n_ranks: int, rank: int, folder: str, repeat: int) -> 
     os.dup2(output, 2)
     os.close(output)
     faulthandler.enable()
+    # A forked child makes torch's pool of threads again when it is first used, which two threads must not do at once.
+    torch.arange(1)
     try:
         run_rank(seed, n_ranks, rank, folder, repeat)
     except ChildEnds:
