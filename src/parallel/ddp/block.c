@@ -269,7 +269,7 @@ static void discard_block(const struct ddp *ddp, shoal_group *lane, const struct
 /* Makes a block with all gradients in it. After a failure the next call goes on where this one stopped. */
 static shoal_status need_block(struct ddp *ddp)
 {
-    if (address_is_none(ddp->buckets.memory)) {
+    if (!ddp_has_block(&ddp->buckets)) {
         TRY(open_block(ddp));
     }
     return put_gradients(ddp);
@@ -308,7 +308,7 @@ shoal_status ddp_share_block(struct ddp *ddp)
 static shoal_status replace_block(struct ddp *ddp, shoal_group *old_lane)
 {
     const struct ddp_buckets old = ddp->buckets;
-    if (address_is_none(old.memory)) {
+    if (!ddp_has_block(&old)) {
         return SHOAL_OK;
     }
     TRY(open_block(ddp));
@@ -434,7 +434,7 @@ static bool leave(struct ddp_param *param)
 void ddp_leave_block(struct ddp *ddp)
 {
     bool is_free = true;
-    if (address_is_none(ddp->buckets.memory)) {
+    if (!ddp_has_block(&ddp->buckets)) {
         return; /* gradients have memory of their own */
     }
     for (size_t i = 0; i < ddp->n_params; i++) {

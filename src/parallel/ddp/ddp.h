@@ -161,6 +161,12 @@ struct ddp {
 /* The state of a wrapped module; NULL if it is not wrapped. */
 struct ddp *ddp_of(const shoal_module *module);
 
+/* Whether there is a block, of whatever size. */
+static inline bool ddp_has_block(const struct ddp_buckets *buckets)
+{
+    return buckets->block || !address_is_none(buckets->memory);
+}
+
 /* The parameter that is reduced and is this tensor; NULL if there is none. */
 struct ddp_param *ddp_find_param(const struct ddp *ddp, const shoal_tensor *tensor);
 /* Frees the lists that ddp_collect has made, and what was made from them. */

@@ -188,6 +188,7 @@ static void take_over(struct ddp *ddp, struct ddp *fresh)
     ddp->backward.fences = fresh->backward.fences;
     ddp->backward.frozen_set = NULL;
     ddp->backward.n_frozen_set = 0;
+    ddp->device = fresh->n_params > 0 ? fresh->device : ddp->device; /* all may be frozen for a while */
     ddp->places = fresh->places;
     for (size_t i = 0; i < old.n_params; i++) {
         let_leave(ddp, &old.params[i]);

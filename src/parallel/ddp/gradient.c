@@ -108,8 +108,9 @@ static shoal_status set_aside(struct ddp_param *param, struct address place)
 }
 
 /*
- * A reduced gradient of zeros need not be set aside; on a device it is, because to find out would be to wait. A local gradient of zeros drops what was set aside before only if
- * the program wrote them, which the version tells: a local gradient may also be zero by itself.
+ * A reduced gradient of zeros need not be set aside; on a device it is, because to find out would be to wait. A local
+ * gradient of zeros drops what was set aside before only if the program wrote them, which the version tells: a local
+ * gradient may also be zero by itself.
  */
 shoal_status ddp_make_room(struct ddp_param *param)
 {

@@ -39,7 +39,7 @@ static shoal_status put_values(const struct ddp_tensors *list, shoal_tensor *con
     return SHOAL_OK;
 }
 
-/* Sends what lies on the device of `first`, the first tensor of which was not sent yet. */
+/* Sends the tensors of one device. `first` is the number of the first of them. */
 static shoal_status send_device(shoal_group *lane, const struct ddp_tensors *list, const shoal_part *parts,
                                 shoal_part *chosen, size_t first)
 {

@@ -516,14 +516,7 @@ TEST_RANKS(extensions_are_refused, 1)
     if (run.device != SHOAL_CPU) {
         struct int8_rows context = {.encode_fails_at = 0};
         const shoal_gather_buffer buffers[] = {{SHOAL_I8, 3}, {SHOAL_F32, 1}};
-        const shoal_gather_extension extension = {.struct_size = sizeof extension,
-                                                  .name = "int8",
-                                                  .is_by_rows = true,
-                                                  .n_buffers = 2,
-                                                  .buffers = buffers,
-                                                  .encode = int8_encode,
-                                                  .decode = int8_decode,
-                                                  .context = &context};
+        const shoal_gather_extension extension = int8_rows_extension(buffers, &context);
         CHECK_STATUS(shoal_fsdp_set_gather_extension(shoal_fsdp_param_of(run.fsdp, 0), &extension),
                      SHOAL_ERR_UNSUPPORTED);
         CHECK_ERROR_TEXT("apart");

@@ -27,14 +27,7 @@ static void check_extension(struct rank *self, enum model_mode mode)
     struct setting s;
     struct int8_rows context = {.encode_fails_at = 0};
     const shoal_gather_buffer buffers[] = {{SHOAL_I8, WIDTH}, {SHOAL_F32, 1}};
-    const shoal_gather_extension int8 = {.struct_size = sizeof int8,
-                                         .name = "int8",
-                                         .is_by_rows = true,
-                                         .n_buffers = 2,
-                                         .buffers = buffers,
-                                         .encode = int8_encode,
-                                         .decode = int8_decode,
-                                         .context = &context};
+    const shoal_gather_extension int8 = int8_rows_extension(buffers, &context);
     const int64_t shape[] = {ROWS, WIDTH};
     const int64_t wide[] = {WIDTH, (int64_t)WIDTH * self->n_ranks};
     float weight[ROWS * WIDTH];

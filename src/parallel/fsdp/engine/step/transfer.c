@@ -204,7 +204,9 @@ static shoal_status scatter(const struct fsdp_array *array, const struct fsdp_me
         return fsdp_array_load(array, full);
     }
     if (!mesh->gather) { /* the only shard is the whole */
-        memcpy(staging->padded, full, shard_bytes(array));
+        if (array->param->count > 0) {
+            memcpy(staging->padded, full, shard_bytes(array));
+        }
         return SHOAL_OK;
     }
     if (staging->blocks && fsdp_mesh_is_rank(mesh, source)) { /* only the source has the whole */
