@@ -32,8 +32,9 @@
  *                       recognize.
  *
  * Bits: a matrix product has bits that are a function of the row, the version of its library, the instruction set
- * that it uses, shapes and strides, and not of the number of threads. (Whether that holds for a BLAS other than
- * OpenBLAS is not known.) Ranks compare rows, versions and instruction sets with everything else that they must have in
+ * that it uses, shapes and strides, and not of the number of threads: a library computes on one thread at a time, and
+ * threads of this library compute parts of a product whose sizes follow from its own. (A BLAS that has threads, and no
+ * openblas_set_num_threads, keeps them: what it promises is not known here.) Ranks compare rows, versions and instruction sets with everything else that they must have in
  * common. A library may add in another order for another number of rows, so another number of ranks gives other bits; n
  * ranks have the bits of one process that computes the same n parts. docs/architecture.md has the whole promise.
  *
@@ -41,13 +42,12 @@
  * instructions, because this library has its own exp, log, tanh and erf. In f64 the functions of libm are used. Sines,
  * cosines and powers of rotary embeddings, the last logarithm of a row of log_softmax and cross_entropy, and the powers
  * of AdamW also come from libm, in f64, and are then rounded: another libm may change the last bit. The caller's
- * floating-point mode (shoal/fp_mode.h) changes nothing; only threads of a BLAS keep the mode in which they were
- * started, mostly the mode of the first thread that called this library.
+ * floating-point mode (shoal/fp_mode.h) changes nothing.
  *
  * Ownership: results belong to the innermost scope. Strings belong to the library.
- * Threads: any, each in its own scope. Threads share one BLAS: products that run at the same time use the same number
- * of threads, and others wait, so that bits do not depend on other threads. All other operations share a pool of as
- * many threads, which sleep between calls; a call that finds the pool in use computes alone. If ranks are threads of
+ * Threads: any, each in its own scope. All operations share a pool of threads, which sleep between calls; a call that
+ * finds the pool in use computes alone. While a product runs, OpenBLAS has one thread in the whole process; then it has
+ * as many as the program has chosen. If ranks are threads of
  * one process, call shoal_nn_set_threads, because the environment does not say how many there are. A forked child
  * starts its own threads.
  * Errors: NULL, with the reason in the scope (shoal/scope.h), or a status. Shapes, dtypes and devices that do not fit
@@ -77,7 +77,7 @@ typedef struct shoal_nn_blas {
     size_t struct_size;  /* sizeof(shoal_nn_blas), set by the caller */
     const char *library; /* the file that was loaded; "none" if this library uses its own plain loops */
     const char *core;    /* the processor that OpenBLAS computes for; "" if the library does not say */
-    int n_threads;       /* of a matrix product; 0 if the BLAS chooses and cannot be asked */
+    int n_threads;       /* of a matrix product; 0 if the BLAS has threads of its own and cannot be asked */
 } shoal_nn_blas;
 #define SHOAL_NN_BLAS_INIT SHOAL_SIZED(shoal_nn_blas)
 

@@ -8,6 +8,7 @@
  */
 #include "math/blas.h"
 #include "math/operand.h"
+#include "math/panels.h"
 #include "math/products.h"
 
 #include <dlfcn.h>
@@ -129,51 +130,36 @@ shoal_status shoal_nn_set_threads(int n_threads)
 }
 
 /*
- * A BLAS has one number of threads for the whole process, and the bits of a product may depend on it. So products that
- * run at the same time must use the same number. A product that needs another number waits until the running ones have
- * ended, and products that come later queue behind it.
+ * The bits of a product may depend on the number of threads that a BLAS computes it with, so every call of it runs on one
+ * thread, and those of nn's pool compute panels (panels.h). A BLAS has one number of threads for the whole process. It is
+ * 1 while products run, and what the application had chosen otherwise.
  */
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int n_threads; /* of those that run */
     int n_running;
-    int n_waiting;
-    uint64_t next_ticket;
-    uint64_t turn; /* the ticket that may begin */
-} calls = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    int n_threads; /* the application's */
+} calls = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The calls of the parent's other threads do not run in a forked child. */
 static void forget_calls(void)
 {
     (void)pthread_mutex_init(&calls.lock, NULL);
-    (void)pthread_cond_init(&calls.changed, NULL);
-    calls.n_running = 0;
-    calls.n_waiting = 0;
-    calls.turn = calls.next_ticket;
+    if (calls.n_running > 0) {
+        calls.n_running = 0;
+        blas.set_threads(calls.n_threads);
+    }
 }
 
-/* Other users of the library may have changed the number: it is looked at before every product. */
-static void begin_call(int n_threads)
+static void begin_call(void)
 {
     if (!blas.set_threads) {
         return;
     }
     (void)pthread_mutex_lock(&calls.lock);
-    uint64_t ticket = calls.next_ticket++;
-    while (calls.turn != ticket || (calls.n_running > 0 && calls.n_threads != n_threads)) {
-        calls.n_waiting++;
-        (void)pthread_cond_wait(&calls.changed, &calls.lock);
-        calls.n_waiting--;
-    }
-    calls.turn++;
-    calls.n_running++;
-    calls.n_threads = n_threads;
-    if (blas.get_threads() != n_threads) {
-        blas.set_threads(n_threads);
-    }
-    if (calls.n_waiting > 0) {
-        (void)pthread_cond_broadcast(&calls.changed);
+    int n_threads = blas.get_threads();
+    calls.n_threads = calls.n_running++ == 0 ? n_threads : calls.n_threads;
+    if (n_threads != 1) {
+        blas.set_threads(1);
     }
     (void)pthread_mutex_unlock(&calls.lock);
 }
@@ -184,9 +170,8 @@ static void end_call(void)
         return;
     }
     (void)pthread_mutex_lock(&calls.lock);
-    calls.n_running--;
-    if (calls.n_waiting > 0 && calls.n_running == 0) {
-        (void)pthread_cond_broadcast(&calls.changed);
+    if (--calls.n_running == 0 && calls.n_threads != 1) {
+        blas.set_threads(calls.n_threads);
     }
     (void)pthread_mutex_unlock(&calls.lock);
 }
@@ -352,14 +337,16 @@ static bool fits(int64_t number)
     return number <= INT_MAX;
 }
 
-/* How a BLAS is to take a product; false when it cannot: then the plain loops do it. */
-static bool describe_product(const struct nn_product *product, struct nn_operand *a, struct nn_operand *b)
+/* False when a BLAS cannot: then the plain loops do it. */
+static bool can_multiply(const struct nn_product *product)
 {
     const struct nn_matrix *left = &product->a;
     const struct nn_matrix *right = &product->b;
+    struct nn_operand a;
+    struct nn_operand b;
     bool is_empty = left->rows == 0 || right->cols == 0 || left->cols == 0;
-    return !is_empty && blas.sgemm && nn_operand_of(left, a) && nn_operand_of(right, b) && fits(left->rows) &&
-           fits(right->cols) && fits(left->cols) && fits(a->stride) && fits(b->stride);
+    return !is_empty && blas.sgemm && nn_operand_of(left, &a) && nn_operand_of(right, &b) &&
+           fits(left->rows) && fits(right->cols) && fits(left->cols) && fits(a.stride) && fits(b.stride);
 }
 
 static int form_of(const struct nn_operand *operand)
@@ -367,33 +354,57 @@ static int form_of(const struct nn_operand *operand)
     return operand->is_transposed ? TRANSPOSED : AS_IT_IS;
 }
 
-static void call_gemm(const struct nn_product *product, const struct nn_operand *a,
-                      const struct nn_operand *b, bool adds)
+/* Fewer rows or columns of a panel would cost too much: the side that is not cut is rearranged for each. */
+#define PANEL_SIZE 256
+/* Multiplications of a panel, and those of a product that is worth two panels of less than that size. */
+#define PANEL_WORK ((double)(1 << 23))
+#define PAIR_WORK ((double)(1 << 24))
+#define MAX_PANELS 64
+
+/* Such numbers as two, four and eight threads can share: halves, quarters, eighths, and even ones beyond these. */
+static size_t count_panels(const struct nn_product *product)
 {
-    int m = (int)product->a.rows;
-    int n = (int)product->b.cols;
-    int k = (int)product->a.cols;
-    if (product->dtype == SHOAL_F64) {
-        blas.dgemm(ROW_MAJOR, form_of(a), form_of(b), m, n, k, 1.0, product->a.data, (int)a->stride,
-                   product->b.data, (int)b->stride, adds ? 1.0 : 0.0, product->c, n);
-    } else {
-        blas.sgemm(ROW_MAJOR, form_of(a), form_of(b), m, n, k, 1.0f, product->a.data, (int)a->stride,
-                   product->b.data, (int)b->stride, adds ? 1.0f : 0.0f, product->c, n);
+    const double work = nn_panels_work(product);
+    const int64_t by_side = nn_panels_side(product) / PANEL_SIZE;
+    const double by_work = work / PANEL_WORK;
+    size_t most = by_side < MAX_PANELS ? (size_t)by_side : MAX_PANELS;
+    most = by_work < (double)most ? (size_t)by_work : most;
+    if (most < 2) {
+        return work >= PAIR_WORK ? 2 : 1;
     }
+    return most < 4 ? 2 : most < 8 ? 4 : most / 2 * 2;
+}
+
+static shoal_status multiply_panel(const struct nn_panel *panel)
+{
+    const struct nn_product *product = panel->product;
+    int m = (int)panel->n_rows;
+    int n = (int)panel->n_cols;
+    int k = (int)product->a.cols;
+    int c_stride = (int)product->b.cols;
+    /* Its rows have a bias already (nn_product_begin_rows). */
+    bool adds = product->adds || product->bias;
+    begin_call();
+    if (product->dtype == SHOAL_F64) {
+        blas.dgemm(ROW_MAJOR, form_of(&panel->a), form_of(&panel->b), m, n, k, 1.0, panel->a_data,
+                   (int)panel->a.stride, panel->b_data, (int)panel->b.stride, adds ? 1.0 : 0.0, panel->c,
+                   c_stride);
+    } else {
+        blas.sgemm(ROW_MAJOR, form_of(&panel->a), form_of(&panel->b), m, n, k, 1.0f, panel->a_data,
+                   (int)panel->a.stride, panel->b_data, (int)panel->b.stride, adds ? 1.0f : 0.0f, panel->c,
+                   c_stride);
+    }
+    end_call();
+    return SHOAL_OK;
 }
 
 static shoal_status multiply(const struct nn_product *product, bool is_alone)
 {
-    struct nn_operand a;
-    struct nn_operand b;
-    if (!describe_product(product, &a, &b)) {
+    if (!can_multiply(product)) {
         return product_plain.multiply(product, is_alone);
     }
-    bool adds = nn_product_begin_rows(product);
-    begin_call(is_alone ? 1 : nn_blas_threads());
-    call_gemm(product, &a, &b, adds);
-    end_call();
-    return SHOAL_OK;
+    (void)nn_product_begin_rows(product);
+    return nn_panels_run(product, count_panels(product), is_alone, multiply_panel);
 }
 
 /* The row ------------------------------------------------------------------------------------------------- */

@@ -2,14 +2,13 @@
 /*
  * Products by oneDNN, which is loaded at run time.
  *
- *   onednn.c          the row of products.h: how a product is cut into panels
+ *   onednn.c          the row of products.h: panels and their shapes
  *   onednn_library.c  finds the library, checks its version, and says which instructions it uses
  *   onednn_cache.c    kernels by shape, for each thread
  *
  * Every call runs on one thread. Debian's library is built with OpenMP, whose threads spin between calls and would take
  * the processor from ranks and lanes. So the number of OpenMP's threads is 1 while a thread of ours is in the library
- * (onednn_enter), and it never starts one. The threads of nn's pool compute panels of a product instead. How a product
- * is cut follows from its size alone, so that its bits do not depend on the number of threads.
+ * (onednn_enter), and it never starts one. The threads of nn's pool compute panels of a product instead (panels.h).
  */
 #ifndef NN_MATH_ONEDNN_H
 #define NN_MATH_ONEDNN_H
