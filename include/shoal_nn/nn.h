@@ -31,12 +31,13 @@
  *     OPENBLAS_CORETYPE if it is not set, it is set while OpenBLAS is loaded, on processors that OpenBLAS would not
  *                       recognize.
  *
- * Bits: a matrix product has bits that are a function of the row, the version of its library, the instruction set
- * that it uses, shapes and strides, and not of the number of threads: a library computes on one thread at a time, and
+ * Bits: a matrix product has bits that are a function of the row, the version of its library, the instruction set that
+ * it uses, shapes and strides, and not of the number of threads: a library computes on one thread at a time, and
  * threads of this library compute parts of a product whose sizes follow from its own. (A BLAS that has threads, and no
- * openblas_set_num_threads, keeps them: what it promises is not known here.) Ranks compare rows, versions and instruction sets with everything else that they must have in
- * common. A library may add in another order for another number of rows, so another number of ranks gives other bits; n
- * ranks have the bits of one process that computes the same n parts. docs/architecture.md has the whole promise.
+ * openblas_set_num_threads, keeps them: what it promises is not known here.) Ranks compare rows, versions and
+ * instruction sets with everything else that they must have in common. A library may add in another order for another
+ * number of rows, so another number of ranks gives other bits; n ranks have the bits of one process that computes the
+ * same n parts. docs/architecture.md has the whole promise.
  *
  * All other operations have the same bits with any number of threads, and in f32, bf16 and f16 with any vector
  * instructions, because this library has its own exp, log, tanh and erf. In f64 the functions of libm are used. Sines,

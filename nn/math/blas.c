@@ -6,16 +6,15 @@
  * no AVX, and runs at a quarter of the speed. OPENBLAS_CORETYPE says what the processor can do; it is read while the
  * library is loaded and is taken out of the environment again afterwards.
  */
-#include "math/blas.h"
 #include "math/operand.h"
 #include "math/panels.h"
 #include "math/products.h"
+#include "math/pool.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -61,73 +60,10 @@ static struct {
 
 static pthread_once_t is_loaded = PTHREAD_ONCE_INIT;
 
-/* What every product uses; 0 until somebody sets it or the first product asks. */
-static _Atomic int n_threads_wanted;
-
 static const char *const default_libraries[] = {"libopenblas.so.0", "libopenblas.so", "libblas.so.3",
                                                 "libcblas.so.3"};
 
 /* Threads ---------------------------------------------------------------------------------------------- */
-
-/* Where launchers say how many ranks they started on this host. The first that is there counts. */
-static const char *const local_rank_variables[] = {"SHOAL_RANKS", "LOCAL_WORLD_SIZE",
-                                                   "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
-                                                   "SLURM_STEP_NUM_TASKS"};
-
-/* The number from 1 up that a variable holds; 0 if there is none. */
-static int read_number(const char *name)
-{
-    const char *text = getenv(name);
-    char *end;
-    if (!text || text[0] < '0' || text[0] > '9') {
-        return 0;
-    }
-    long number = strtol(text, &end, 10);
-    return *end == '\0' && number >= 1 && number <= 65536 ? (int)number : 0;
-}
-
-int nn_blas_default_threads(int n_processors)
-{
-    int n_asked = read_number("SHOAL_NN_THREADS");
-    n_asked = n_asked > 0 ? n_asked : read_number("OPENBLAS_NUM_THREADS");
-    if (n_asked > 0) {
-        return n_asked;
-    }
-    int n_ranks = 0;
-    for (size_t i = 0; n_ranks == 0 && i < sizeof(local_rank_variables) / sizeof(local_rank_variables[0]);
-         i++) {
-        n_ranks = read_number(local_rank_variables[i]);
-    }
-    int n_threads = n_ranks > 0 ? n_processors / n_ranks : n_processors;
-    return n_threads > 0 ? n_threads : 1;
-}
-
-static int count_processors(void)
-{
-    cpu_set_t allowed;
-    return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-}
-
-int nn_blas_threads(void)
-{
-    /* Relaxed, here and below: the number stands for itself. */
-    int n_threads = atomic_load_explicit(&n_threads_wanted, memory_order_relaxed);
-    if (n_threads == 0) {
-        n_threads = nn_blas_default_threads(count_processors());
-        atomic_store_explicit(&n_threads_wanted, n_threads, memory_order_relaxed);
-    }
-    return n_threads;
-}
-
-shoal_status shoal_nn_set_threads(int n_threads)
-{
-    if (n_threads < 0 || n_threads > 65536) {
-        return shoal_fail(SHOAL_ERR_INVALID, "nn_set_threads: n_threads: %d is not within 0..65536",
-                          n_threads);
-    }
-    atomic_store_explicit(&n_threads_wanted, n_threads, memory_order_relaxed);
-    return SHOAL_OK;
-}
 
 /*
  * The bits of a product may depend on the number of threads that a BLAS computes it with, so every call of it runs on one
@@ -310,7 +246,8 @@ static void load(void)
     }
 }
 
-shoal_status nn_blas_load(void)
+/* Once. What went wrong the first time goes wrong every time, with the same text. */
+static shoal_status ensure_loaded(void)
 {
     (void)pthread_once(&is_loaded, load);
     return blas.status == SHOAL_OK ? SHOAL_OK : shoal_fail(blas.status, "%s", blas.error);
@@ -320,12 +257,12 @@ shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out)
 {
     static const char call[] = "nn_blas_info";
     NN_TRY(nn_struct_check(call, "info_out", info_out));
-    NN_TRY(nn_blas_load());
+    NN_TRY(ensure_loaded());
     const shoal_nn_blas info = {.struct_size = sizeof(info),
                                 .library = blas.library,
                                 .core = blas.core,
                                 .n_threads = !blas.sgemm        ? 1
-                                             : blas.set_threads ? nn_blas_threads()
+                                             : blas.set_threads ? nn_threads()
                                                                 : 0};
     return nn_struct_write(call, "info_out", info_out, &info, sizeof(info));
 }
@@ -416,7 +353,7 @@ static bool takes_reals(shoal_dtype dtype)
 
 static shoal_status load_row(void)
 {
-    NN_TRY(nn_blas_load());
+    NN_TRY(ensure_loaded());
     return blas.sgemm ? SHOAL_OK : shoal_fail(SHOAL_ERR_UNSUPPORTED, "no BLAS was found (SHOAL_NN_BLAS)");
 }
 

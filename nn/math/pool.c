@@ -11,12 +11,82 @@
 #include "math/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
-#include "math/blas.h"
 #include "shoal/fp_mode.h"
+#include "shoal/op.h"
+#include "shoal_nn/nn.h"
+
+/* How many ----------------------------------------------------------------------------------------------- */
+
+/* What every loop uses; 0 until somebody sets it or the first loop asks. */
+static _Atomic int n_threads_wanted;
+
+/* Where launchers say how many ranks they started on this host. The first that is there counts. */
+static const char *const local_rank_variables[] = {"SHOAL_RANKS", "LOCAL_WORLD_SIZE",
+                                                   "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                                   "SLURM_STEP_NUM_TASKS"};
+
+/* The number from 1 up that a variable holds; 0 if there is none. */
+static int read_number(const char *name)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (!text || text[0] < '0' || text[0] > '9') {
+        return 0;
+    }
+    long number = strtol(text, &end, 10);
+    return *end == '\0' && number >= 1 && number <= 65536 ? (int)number : 0;
+}
+
+int nn_threads_default(int n_processors)
+{
+    int n_asked = read_number("SHOAL_NN_THREADS");
+    n_asked = n_asked > 0 ? n_asked : read_number("OPENBLAS_NUM_THREADS");
+    if (n_asked > 0) {
+        return n_asked;
+    }
+    int n_ranks = 0;
+    for (size_t i = 0; n_ranks == 0 && i < sizeof(local_rank_variables) / sizeof(local_rank_variables[0]);
+         i++) {
+        n_ranks = read_number(local_rank_variables[i]);
+    }
+    int n_threads = n_ranks > 0 ? n_processors / n_ranks : n_processors;
+    return n_threads > 0 ? n_threads : 1;
+}
+
+static int count_processors(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
+int nn_threads(void)
+{
+    /* Relaxed, here and below: the number stands for itself. */
+    int n_threads = atomic_load_explicit(&n_threads_wanted, memory_order_relaxed);
+    if (n_threads == 0) {
+        n_threads = nn_threads_default(count_processors());
+        atomic_store_explicit(&n_threads_wanted, n_threads, memory_order_relaxed);
+    }
+    return n_threads;
+}
+
+shoal_status shoal_nn_set_threads(int n_threads)
+{
+    if (n_threads < 0 || n_threads > 65536) {
+        return shoal_fail(SHOAL_ERR_INVALID, "nn_set_threads: n_threads: %d is not within 0..65536",
+                          n_threads);
+    }
+    atomic_store_explicit(&n_threads_wanted, n_threads, memory_order_relaxed);
+    return SHOAL_OK;
+}
+
+/* Jobs --------------------------------------------------------------------------------------------------- */
 
 /* Operations on elements that are worth waking a thread for: about 10 microseconds. */
 #define PART_COST 32768
@@ -213,7 +283,7 @@ static void run_job(const struct job *job, size_t n_helpers)
 void nn_parallel(size_t n_parts, void (*body)(void *context, size_t part), void *context)
 {
     const struct job job = {.body = body, .context = context, .n_parts = n_parts};
-    size_t n_threads = n_parts > 1 && !is_inside ? (size_t)nn_blas_threads() : 1;
+    size_t n_threads = n_parts > 1 && !is_inside ? (size_t)nn_threads() : 1;
     n_threads = n_threads < n_parts ? n_threads : n_parts;
     n_threads = n_threads < MAX_WORKERS + 1 ? n_threads : MAX_WORKERS + 1;
     if (n_threads > 1 && !atomic_flag_test_and_set(&pool.is_taken)) {

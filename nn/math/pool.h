@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The threads of this library, for loops that are not matrix products. Their number is that of a matrix product
- * (shoal_nn_set_threads). They sleep while the BLAS computes, and the threads of the BLAS sleep while they work.
+ * The threads of this library, for loops and for the panels of matrix products. Their number is what
+ * shoal_nn_set_threads says.
  */
 #ifndef NN_MATH_POOL_H
 #define NN_MATH_POOL_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* How many threads a loop uses now. */
+int nn_threads(void);
+/* What an environment says about threads: the default of shoal_nn_set_threads, given the processors there are. */
+int nn_threads_default(int n_processors);
 
 /*
  * Runs body(context, part) for part 0 .. n_parts - 1, on the caller's thread and on those of the pool, in any order.

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "math/attention_loops.h"
-#include "math/blas.h"
 #include "math/loops.h"
 #include "math/pool.h"
 #include "ops/values.h"
@@ -715,7 +714,7 @@ static struct job plan(const struct nn_attention *attention, bool is_backward)
         return job;
     }
     const struct parts parts = backward_parts(attention);
-    const int64_t n_threads = nn_blas_threads();
+    const int64_t n_threads = nn_threads();
     job.lane_bytes = parts_bytes(attention, &parts);
     job.run = run_backward;
     job.n_items = attention->n_samples * attention->n_kv_heads;
@@ -731,7 +730,7 @@ static struct job plan(const struct nn_attention *attention, bool is_backward)
 size_t nn_attention_scratch_bytes(const struct nn_attention *attention, bool is_backward)
 {
     struct job job = plan(attention, is_backward);
-    int64_t n_lanes = smaller(nn_blas_threads(), job.n_items);
+    int64_t n_lanes = smaller(nn_threads(), job.n_items);
     return (size_t)larger(1, n_lanes) * job.lane_bytes;
 }
 

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "nn/math/blas.h"
 #include "unit/nn/fixture.h"
 
 #define N_PARTS 100
