@@ -32,6 +32,7 @@
 #include "shoal/dtype.h"
 #include "shoal/group.h"
 #include "shoal/status.h"
+#include "shoal/tensor.h"
 
 SHOAL_BEGIN_DECLS
 
@@ -105,7 +106,19 @@ typedef struct shoal_window shoal_window;
 /* Makes a window of `bytes` bytes, zeroed, once per host. Collective; fails as shoal_symmetric_create does. */
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
 shoal_window_create(shoal_group *group, size_t bytes, SHOAL_GIVES shoal_window **window_out);
-/* The window's memory, read-only. Its contents are defined from the end of a gather until this rank releases it. */
+/*
+ * Makes a window on a device (shoal/tensor.h), as shoal_window_create makes one in memory of the host: all ranks map
+ * memory of the device, and the data of pieces is memory of the device. A gather comes behind the work of the device so
+ * far, as ops do, and the work of ops that read the window need not be done when it is released: the next gather waits
+ * for it.
+ *
+ * SHOAL_ERR_INVALID on all ranks, and the group can still be used: ranks have different devices. SHOAL_ERR_UNSUPPORTED:
+ * ranks cannot share memory of the device, or the group's transport has no windows there.
+ */
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_window_create_on(
+    shoal_group *group, size_t bytes, shoal_device device, SHOAL_GIVES shoal_window **window_out);
+/* The window's memory, read-only. Its contents are defined from the end of a gather until this rank releases it. On a
+   device it is an address of the device (shoal_from_device_memory), and nothing keeps a program from writing there. */
 SHOAL_API const void *shoal_window_data(const shoal_window *window);
 /* The size of the window. */
 SHOAL_API size_t shoal_window_bytes(const shoal_window *window);

@@ -1444,6 +1444,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shoal_wait": (c_int, (c_void_p,)),
     "shoal_window_bytes": (c_size_t, (c_void_p,)),
     "shoal_window_create": (c_int, (c_void_p, c_size_t, POINTER(c_void_p))),
+    "shoal_window_create_on": (c_int, (c_void_p, c_size_t, c_int, POINTER(c_void_p))),
     "shoal_window_data": (c_void_p, (c_void_p,)),
     "shoal_window_free": (None, (c_void_p,)),
     "shoal_window_gather": (c_int, (c_void_p, POINTER(shoal_window_piece), c_size_t, c_uint64)),

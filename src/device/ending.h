@@ -34,7 +34,7 @@ void ending_add(struct ending *ending, shoal_device device, void (*call)(struct 
 /* Calls what need not wait any more. Never waits. */
 void ending_poll(void);
 
-/* When the process ends (atexit). */
+/* When the process ends (atexit): waits until nothing waits any more, a few seconds at most. */
 void ending_at_exit(void);
 /* In a forked child: what the parent's work waits for is the parent's. */
 void ending_begin_child(void);

@@ -49,12 +49,18 @@ struct collective_piece {
 
 /* The shared memory of a window, as the transport sees it. */
 struct window_area {
-    uint32_t id;    /* the same on all members */
-    char *writable; /* the window's bytes, mapped here */
+    uint32_t id; /* the same on all members */
+    shoal_device device;
+    char *writable; /* the window's bytes, mapped here; an address of the device */
     size_t bytes;
     /* A flag (sharedmem/flag.h) per member, WINDOW_RELEASED_STRIDE words apart: the generations that it has
        released. */
     _Atomic uint32_t *released;
+    /* On a device this rank's flag is raised by the next gather: when this one, which is the rank's own, says that the
+       program has released the generation, and when the event, which is behind its reads, is done. NULL: the gather has
+       taken it. */
+    _Atomic uint32_t given_up;
+    _Atomic(void *) released_event;
 };
 
 /*

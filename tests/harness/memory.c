@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/ending.h"
 #include "harness/test.h"
 #include "shoal/memory.h"
 
@@ -100,11 +101,19 @@ void harness_memory_begin(void)
     n_live_at_begin = test_live_blocks();
 }
 
+static long long lost_blocks(void)
+{
+    return (long long)test_live_blocks() - (long long)n_live_at_begin - (long long)atomic_load(&n_kept);
+}
+
 void harness_memory_end(void)
 {
     test_fail_allocation(0, false);
-    long long lost =
-        (long long)test_live_blocks() - (long long)n_live_at_begin - (long long)atomic_load(&n_kept);
+    long long lost = lost_blocks();
+    if (lost > 0) {
+        ending_at_exit(); /* something may wait for the work of a device */
+        lost = lost_blocks();
+    }
     if (lost != 0) {
         test_failed(__FILE__, __LINE__, "%lld blocks of memory were %s", lost > 0 ? lost : -lost,
                     lost > 0 ? "lost" : "released that were not allocated in this test");

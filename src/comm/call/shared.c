@@ -16,10 +16,12 @@
 #include "base/error.h"
 #include "base/fail_point.h"
 #include "base/mem.h"
+#include "base/module.h"
 #include "base/try.h"
 #include "comm/group/group.h"
 #include "comm/lane/lane.h"
 #include "comm/group/world.h"
+#include "device/device.h"
 #include "shoal/work.h"
 #include "sharedmem/regions.h"
 #include "sharedmem/segment.h"
@@ -30,6 +32,7 @@ struct request {
     uint64_t bytes;
     uint64_t second;
     uint64_t id; /* that of the first member is used */
+    char device[MODULE_NAME_CHARACTERS + 1];
 };
 
 #define REASON_BYTES 156
@@ -52,23 +55,26 @@ static const struct kind_row {
                  [SHARED_GROWING] = {"symmetric_reserve", "growing", "reserve_bytes"},
                  [SHARED_GROWTH] = {"symmetric_grow", NULL, "the number of the symmetric memory"}};
 
-/* `kind` may come from a peer, so it is checked. */
-static const char *call_name(uint64_t kind)
+const char *shared_call_name(uint64_t kind)
 {
     return kind >= SHARED_SYMMETRIC && kind <= SHARED_GROWTH ? kind_rows[kind].call : "?";
 }
 
 /* Checks that the transport has such memory. The answer is the same on all members, because they have the same
    transport. */
-static shoal_status check_memory(const struct shoal_group *group, enum shared_kind kind)
+static shoal_status check_memory(const struct shoal_group *group, const struct shared_request *request)
 {
     const struct transport_memory *memory = group->peers.transport->memory;
-    if (memory && (kind == SHARED_WINDOW ? memory->has_windows : memory->has_symmetric)) {
+    const char *what = request->kind == SHARED_WINDOW ? "windows" : "symmetric memory";
+    bool has_memory =
+        memory && (request->kind == SHARED_WINDOW ? memory->has_windows : memory->has_symmetric);
+    if (has_memory && (device_is_host(request->device) || memory->has_windows_on_devices)) {
         return SHOAL_OK;
     }
-    return error_set(SHOAL_ERR_UNSUPPORTED, "%s: group %s is carried by transport %s, which has no %s",
-                     call_name(kind), group->name, group->peers.transport->name,
-                     kind == SHARED_WINDOW ? "windows" : "symmetric memory");
+    const char *of_device = device_is_host(request->device) ? "" : " on device ";
+    return error_set(SHOAL_ERR_UNSUPPORTED, "%s: group %s is carried by transport %s, which has no %s%s%s",
+                     shared_call_name(request->kind), group->name, group->peers.transport->name, what,
+                     of_device, device_is_host(request->device) ? "" : device_name(request->device));
 }
 
 bool shared_round_to_pages(size_t bytes, size_t *rounded_out)
@@ -94,10 +100,11 @@ static void room_free(struct room *room)
     mem_free(room->allocated);
 }
 
-/* Both meet no other call, and not each other; members that make different memory meet. */
+/* They meet no other call, and not each other; members that make different memory meet. */
 enum step {
     STEP_AGREE = 1,
-    STEP_CONFIRM = 2
+    STEP_CONFIRM = 2,
+    STEP_TELL = 3
 };
 
 /* Gathers the bytes of all members, in rank order, into the room, which the caller frees. */
@@ -106,7 +113,7 @@ static shoal_status all_gather(struct shoal_group *group, enum shared_kind kind,
 {
     const struct purpose purpose = {.id = PURPOSE_SHARED_MEMORY,
                                     .argument = (uint32_t)step,
-                                    .words = call_name(kind),
+                                    .words = shared_call_name(kind),
                                     .has_lasting_words = true};
     size_t n_ranks = (size_t)group->peers.n_ranks;
     room->allocated = NULL;
@@ -136,39 +143,43 @@ static shoal_status compare_requests(const struct shoal_group *group, const stru
         int other = group->ranks[i];
         if (all[i].kind != all[0].kind) {
             return error_set(SHOAL_ERR_INVALID, "rank %d called %s, rank %d called %s, on group %s", first,
-                             call_name(all[0].kind), other, call_name(all[i].kind), group->name);
+                             shared_call_name(all[0].kind), other, shared_call_name(all[i].kind),
+                             group->name);
         }
         if (all[i].bytes != all[0].bytes) {
             return error_set(SHOAL_ERR_INVALID,
                              "%s: rank %d asked for %" PRIu64 " bytes, rank %d for %" PRIu64 ", on group %s",
-                             call_name(all[0].kind), first, all[0].bytes, other, all[i].bytes, group->name);
+                             shared_call_name(all[0].kind), first, all[0].bytes, other, all[i].bytes,
+                             group->name);
         }
         if (all[i].second != all[0].second) {
             return error_set(SHOAL_ERR_INVALID,
                              "%s: %s is %" PRIu64 " on rank %d, and %" PRIu64 " on rank %d, on group %s",
-                             call_name(all[0].kind), kind_rows[all[0].kind].second, all[0].second, first,
-                             all[i].second, other, group->name);
+                             shared_call_name(all[0].kind), kind_rows[all[0].kind].second, all[0].second,
+                             first, all[i].second, other, group->name);
+        }
+        if (strncmp(all[i].device, all[0].device, sizeof all[0].device) != 0) {
+            return error_set(
+                SHOAL_ERR_INVALID,
+                "%s: rank %d asked for memory of device %.*s, rank %d for that of %.*s, on group %s",
+                shared_call_name(all[0].kind), first, MODULE_NAME_CHARACTERS, all[0].device, other,
+                MODULE_NAME_CHARACTERS, all[i].device, group->name);
         }
     }
     return SHOAL_OK;
 }
 
-shoal_status shared_agree(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint32_t *id_out)
+shoal_status shared_agree(struct shoal_group *group, const struct shared_request *request, uint32_t *id_out)
 {
-    return shared_agree_on(group, kind, bytes, /*second=*/0, id_out);
-}
-
-shoal_status shared_agree_on(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint64_t second,
-                             uint32_t *id_out)
-{
-    TRY(check_memory(group, kind));
-    struct request mine = {.kind = kind, .bytes = bytes, .second = second};
+    TRY(check_memory(group, request));
+    struct request mine = {.kind = request->kind, .bytes = request->bytes, .second = request->second};
+    (void)snprintf(mine.device, sizeof mine.device, "%s", device_name(request->device));
     if (group->peers.rank == 0) {
         mine.id = regions_propose_id(group->world->regions, group->world->rank);
     }
     FAIL_POINT("shared agree");
     struct room room;
-    shoal_status status = all_gather(group, kind, STEP_AGREE, &mine, sizeof mine, &room);
+    shoal_status status = all_gather(group, request->kind, STEP_AGREE, &mine, sizeof mine, &room);
     if (status == SHOAL_OK) {
         const struct request *requests = room.all;
         *id_out = (uint32_t)requests[0].id;
@@ -211,7 +222,7 @@ static shoal_status first_failure(const struct shoal_group *group, enum shared_k
 {
     for (int i = 0; i < group->peers.n_ranks; i++) {
         if (all[i].status != SHOAL_OK) {
-            return error_set((shoal_status)all[i].status, "%s: rank %d: %.*s", call_name(kind),
+            return error_set((shoal_status)all[i].status, "%s: rank %d: %.*s", shared_call_name(kind),
                              group->ranks[i], REASON_BYTES, all[i].reason);
         }
     }
@@ -231,7 +242,8 @@ void shared_forget(struct shoal_group *group, enum shared_kind kind, uint32_t id
     (void)error_set(SHOAL_OK, "%s", text);
 }
 
-shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, uint32_t id, shoal_status mine)
+/* The first failure of all members. */
+static shoal_status tell(struct shoal_group *group, enum shared_kind kind, enum step step, shoal_status mine)
 {
     struct outcome outcome = {.status = (int32_t)mine};
     if (mine != SHOAL_OK) {
@@ -241,13 +253,33 @@ shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, ui
     }
     FAIL_POINT("shared confirm");
     struct room room;
-    shoal_status status = all_gather(group, kind, STEP_CONFIRM, &outcome, sizeof outcome, &room);
+    shoal_status status = all_gather(group, kind, step, &outcome, sizeof outcome, &room);
     if (status == SHOAL_OK) {
         status = first_failure(group, kind, room.all);
     }
     room_free(&room);
+    return status;
+}
+
+static void forget_at_holder(struct shoal_group *group, enum shared_kind kind, uint32_t id)
+{
     if (group->peers.holder == group->world->rank) {
         shared_forget(group, kind, id);
+    }
+}
+
+shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, uint32_t id, shoal_status mine)
+{
+    shoal_status status = tell(group, kind, STEP_CONFIRM, mine);
+    forget_at_holder(group, kind, id);
+    return status;
+}
+
+shoal_status shared_tell(struct shoal_group *group, enum shared_kind kind, uint32_t id, shoal_status mine)
+{
+    shoal_status status = tell(group, kind, STEP_TELL, mine);
+    if (status != SHOAL_OK) {
+        forget_at_holder(group, kind, id);
     }
     return status;
 }

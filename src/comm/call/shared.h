@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "shoal/status.h"
+#include "shoal/tensor.h"
 
 struct segment;
 struct shoal_group;
@@ -28,15 +29,19 @@ enum shared_kind {
 /* Rounds up to whole pages. False if the result is too large. */
 bool shared_round_to_pages(size_t bytes, size_t *rounded_out);
 
+/* What members agree on. */
+struct shared_request {
+    enum shared_kind kind;
+    size_t bytes;
+    uint64_t second;     /* how many bytes SHARED_GROWING reserves, or which memory SHARED_GROWTH is about */
+    shoal_device device; /* where the memory is; members compare its name */
+};
+
 /*
- * Collective. The members agree on kind and size, and on an id that nothing else of the world has.
+ * Collective. The members agree on all of the request, and on an id that nothing else of the world has.
  * SHOAL_ERR_INVALID, on all of them, with both sides where they differ; the group stays usable.
  */
-shoal_status shared_agree(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint32_t *id_out);
-/* Does what shared_agree does, with a second number that members agree on: how many bytes SHARED_GROWING reserves, or
-   which memory SHARED_GROWTH is about. */
-shoal_status shared_agree_on(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint64_t second,
-                             uint32_t *id_out);
+shoal_status shared_agree(struct shoal_group *group, const struct shared_request *request, uint32_t *id_out);
 
 /* Local: maps the memory that the id stands for; zeroed. That of SHARED_GROWING is a sparse segment. */
 shoal_status shared_open(struct shoal_group *group, enum shared_kind kind, uint32_t id, size_t bytes,
@@ -47,6 +52,12 @@ shoal_status shared_open(struct shoal_group *group, enum shared_kind kind, uint3
  * All members get the failure of the first rank that has one, with a text that names the rank.
  */
 shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, uint32_t id, shoal_status mine);
+
+/* Collective, in the middle: does what shared_confirm does, and keeps the name if all is well. */
+shoal_status shared_tell(struct shoal_group *group, enum shared_kind kind, uint32_t id, shoal_status mine);
+
+/* The name of the call in error texts. `kind` may come from a peer, so it is checked. */
+const char *shared_call_name(uint64_t kind);
 
 /* Local: drops the name of memory that will not be confirmed. Members that have mapped it keep it; a later
    shared_open gets new memory. Keeps the thread's error text. */

@@ -110,7 +110,7 @@ static shoal_status create_together(struct shoal_group *group, size_t bytes,
                                     struct shoal_symmetric *symmetric)
 {
     uint32_t id = 0;
-    TRY(shared_agree(group, SHARED_SYMMETRIC, bytes, &id));
+    TRY(shared_agree(group, &(struct shared_request){.kind = SHARED_SYMMETRIC, .bytes = bytes}, &id));
     shoal_status mine = SHOAL_ERR_NO_MEMORY;
     if (symmetric) {
         symmetric->id = id;
@@ -238,7 +238,8 @@ static shoal_status reserve_together(struct shoal_group *group, size_t bytes, si
                                      struct shoal_symmetric *symmetric)
 {
     uint32_t id = 0;
-    TRY(shared_agree_on(group, SHARED_GROWING, bytes, reserve_bytes, &id));
+    const struct shared_request request = {.kind = SHARED_GROWING, .bytes = bytes, .second = reserve_bytes};
+    TRY(shared_agree(group, &request, &id));
     TRY(check_reserve(bytes, reserve_bytes)); /* alike on all members */
     shoal_status mine = SHOAL_ERR_NO_MEMORY;
     if (symmetric) {
@@ -318,7 +319,8 @@ static shoal_status grow_together(struct shoal_group *group, struct shoal_symmet
                                   uint64_t n_unfinished)
 {
     uint32_t id;
-    TRY(shared_agree_on(group, SHARED_GROWTH, bytes, symmetric->id, &id));
+    const struct shared_request request = {.kind = SHARED_GROWTH, .bytes = bytes, .second = symmetric->id};
+    TRY(shared_agree(group, &request, &id));
     shoal_status mine = grow_alone(group, symmetric, bytes, n_unfinished);
     shoal_status status = shared_confirm(group, SHARED_GROWTH, id, mine);
     if (status != SHOAL_OK && mine == SHOAL_OK && group->peers.rank == 0 && bytes > symmetric->bytes &&
@@ -390,7 +392,7 @@ shoal_status symmetric_share(shoal_group *group, uint32_t number, size_t bytes, 
     }
     if (has_memory) {
         (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-        TRY(shared_agree(group, SHARED_OPENED, bytes, &id));
+        TRY(shared_agree(group, &(struct shared_request){.kind = SHARED_OPENED, .bytes = bytes}, &id));
         (void)error_set(SHOAL_OK, "%s", text);
     }
     if (has_memory && mine == SHOAL_OK) {

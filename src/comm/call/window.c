@@ -5,6 +5,8 @@
  *
  * A gather gets its number and is handed to the lane under one lock, so that the numbers increase in the lane's order.
  * Releasing takes a different lock, because it must not wait for a gather that waits for the release.
+ *
+ * The bytes of a window on a device are memory that all members have mapped, too; its flags stay in host memory.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -23,8 +25,10 @@
 #include "comm/lane/lane.h"
 #include "comm/group/owned.h"
 #include "comm/call/shared.h"
+#include "comm/call/shared_device.h"
 #include "comm/call/window.h"
 #include "comm/group/world.h"
+#include "device/stream.h"
 #include "shoal/window.h"
 #include "sharedmem/flag.h"
 #include "sharedmem/segment.h"
@@ -34,100 +38,148 @@ struct shoal_window {
     struct shoal_group *group; /* a reference: it may be closed before the window is freed */
     struct shoal_world *world;
     struct window_area area;
-    const void *data;           /* read-only */
+    const void *data;           /* read-only; an address of the device */
     _Atomic uint32_t *released; /* this rank's flag */
     pthread_mutex_t gather_lock;
     pthread_mutex_t release_lock;
     _Atomic uint64_t n_gathers;  /* generations begun; written under gather_lock */
     _Atomic uint64_t n_released; /* written under release_lock */
-    struct segment *segment;     /* NULL in a world without peers: area.writable is an allocation */
+    /* The flags, and on the CPU the window's bytes before them. One of these is NULL. */
+    struct segment *segment;
+    void *alone; /* in a world without peers */
+    /* The bytes of a window on a device. */
+    struct shared_memory *on_device;
 };
+
+bool group_has_windows(const shoal_group *group, shoal_device device)
+{
+    const struct transport *transport = group->peers.transport;
+    const struct transport_memory *memory = transport->memory;
+    if (!transport->has_peers || !memory || !memory->has_windows) {
+        return !transport->has_peers;
+    }
+    return device_is_host(device) || (memory->has_windows_on_devices && device_row(device)->share_create);
+}
 
 /* Creating --------------------------------------------------------------------------------------------- */
 
 static void window_destroy(struct owned *owned)
 {
     struct shoal_window *window = (struct shoal_window *)owned;
-    if (window->segment) {
-        segment_unref(window->segment);
-    } else {
-        mem_free(window->area.writable);
-    }
+    stream_drop(window->area.device,
+                atomic_load_explicit(&window->area.released_event, memory_order_relaxed));
+    shared_device_free(window->on_device);
+    segment_unref(window->segment);
+    mem_free(window->alone);
     (void)pthread_mutex_destroy(&window->gather_lock);
     (void)pthread_mutex_destroy(&window->release_lock);
     group_unref(window->group);
     mem_free(window);
 }
 
-/* The window's bytes in whole pages, then the flags. */
-static bool count_bytes(size_t bytes, int n_ranks, size_t *flags_at_out, size_t *total_out)
+/* Host memory of a window: its bytes in whole pages, none if they are on a device, then the flags, then what the members
+   need to map memory of a device. */
+struct window_layout {
+    size_t flags_at;
+    size_t descriptor_at;
+    size_t total;
+};
+
+static shoal_status lay_out(const struct shoal_window *window, struct window_layout *layout_out)
 {
-    size_t flags_bytes = (size_t)n_ranks * WINDOW_RELEASED_STRIDE * sizeof(uint32_t);
-    return shared_round_to_pages(bytes, flags_at_out) &&
-           shared_round_to_pages(*flags_at_out + flags_bytes, total_out);
+    size_t flags_bytes =
+        (size_t)window->group->peers.n_ranks * WINDOW_RELEASED_STRIDE * sizeof(*window->released);
+    bool is_host = device_is_host(window->area.device);
+    bool fits = shared_round_to_pages(window->area.bytes, &layout_out->flags_at);
+    layout_out->flags_at = is_host ? layout_out->flags_at : 0;
+    layout_out->descriptor_at = layout_out->flags_at + flags_bytes;
+    fits = fits && shared_round_to_pages(layout_out->descriptor_at + DEVICE_SHARE_BYTES, &layout_out->total);
+    return fits ? SHOAL_OK
+                : error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than memory can hold",
+                            window->area.bytes);
 }
 
-static void place_flags(struct shoal_window *window, size_t flags_at)
+/* `base` is the memory that was laid out. */
+static void place(struct shoal_window *window, const struct window_layout *layout, char *base)
 {
-    window->area.released = (_Atomic uint32_t *)(void *)(window->area.writable + flags_at);
+    window->area.released = (_Atomic uint32_t *)(void *)(base + layout->flags_at);
     window->released = window->area.released + (size_t)window->group->peers.rank * WINDOW_RELEASED_STRIDE;
+    if (window->on_device) {
+        window->area.writable = shared_device_data(window->on_device);
+        window->data = window->area.writable;
+    } else {
+        window->area.writable = base;
+    }
 }
 
-/* Plain memory. */
 static shoal_status allocate_alone(struct shoal_window *window)
 {
-    size_t flags_at;
-    size_t total;
-    if (!count_bytes(window->area.bytes, window->group->peers.n_ranks, &flags_at, &total)) {
-        return error_set(SHOAL_ERR_NO_MEMORY, "window_create: %zu bytes are more than memory can hold",
-                         window->area.bytes);
+    struct window_layout layout;
+    shoal_status status = lay_out(window, &layout);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "window_create");
     }
-    window->area.writable = mem_alloc_aligned(total, (size_t)sysconf(_SC_PAGESIZE));
-    if (!window->area.writable) {
+    window->alone = mem_alloc_aligned(layout.total, (size_t)sysconf(_SC_PAGESIZE));
+    if (!window->alone) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    memset(window->area.writable, 0, total);
-    window->data = window->area.writable;
-    place_flags(window, flags_at);
-    return SHOAL_OK;
-}
-
-static shoal_status map_window(struct shoal_window *window)
-{
-    size_t flags_at;
-    size_t total;
-    if (!count_bytes(window->area.bytes, window->group->peers.n_ranks, &flags_at, &total)) {
-        return error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than memory can hold", window->area.bytes);
+    memset(window->alone, 0, layout.total);
+    window->data = window->alone;
+    if (!device_is_host(window->area.device)) {
+        TRY(shared_device_allocate(window->area.device, window->area.bytes, &window->on_device));
     }
-    TRY(shared_open(window->group, SHARED_WINDOW, window->area.id, total, &window->segment));
-    TRY(segment_read_only(window->segment, &window->data));
-    window->area.writable = segment_base(window->segment);
-    segment_touch(window->segment, 0, total);
-    place_flags(window, flags_at);
+    place(window, &layout, window->alone);
     return SHOAL_OK;
 }
 
-/* A member on which something fails still takes part in both collectives, because the others wait there. */
-static shoal_status create_together(struct shoal_group *group, size_t bytes, struct shoal_window *window)
+static shoal_status map_window(struct shoal_window *window, struct window_layout *layout_out)
+{
+    TRY(lay_out(window, layout_out));
+    TRY(shared_open(window->group, SHARED_WINDOW, window->area.id, layout_out->total, &window->segment));
+    if (device_is_host(window->area.device)) {
+        TRY(segment_read_only(window->segment, &window->data));
+    }
+    segment_touch(window->segment, 0, layout_out->total);
+    return SHOAL_OK;
+}
+
+/* A member on which something fails still takes part in all collectives, because the others wait there. */
+static shoal_status create_together(struct shoal_group *group, const struct shared_request *request,
+                                    struct shoal_window *window)
 {
     uint32_t id = 0;
-    TRY(shared_agree(group, SHARED_WINDOW, bytes, &id));
+    struct window_layout layout = {.total = 0};
+    TRY(shared_agree(group, request, &id));
     shoal_status mine = SHOAL_ERR_NO_MEMORY;
     if (window) {
         window->area.id = id;
-        mine = map_window(window);
+        mine = map_window(window, &layout);
     }
-    return shared_confirm(group, SHARED_WINDOW, id, mine);
+    if (device_is_host(request->device)) {
+        TRY(shared_confirm(group, SHARED_WINDOW, id, mine));
+    } else {
+        struct shared_memory *memory = NULL;
+        char *descriptor =
+            mine == SHOAL_OK ? (char *)segment_base(window->segment) + layout.descriptor_at : NULL;
+        TRY(shared_device_open(group, SHARED_WINDOW, id, request->device, request->bytes, descriptor, mine,
+                               &memory));
+        window->on_device = memory;
+    }
+    place(window, &layout, segment_base(window->segment));
+    return SHOAL_OK;
 }
 
-static struct shoal_window *window_allocate(struct shoal_group *group, size_t bytes)
+static struct shoal_window *window_allocate(struct shoal_group *group, const struct shared_request *request)
 {
     struct shoal_window *window = mem_alloc_zeroed(1, sizeof(*window));
     if (window) {
         window->owned.destroy = window_destroy;
         window->group = group_ref(group);
         window->world = group->world;
-        window->area.bytes = bytes;
+        window->area.bytes = request->bytes;
+        window->area.device = request->device;
+        atomic_init(&window->area.given_up, 0);
+        atomic_init(&window->area.released_event, NULL);
         window->gather_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         window->release_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         atomic_init(&window->n_gathers, 0);
@@ -136,18 +188,32 @@ static struct shoal_window *window_allocate(struct shoal_group *group, size_t by
     return window;
 }
 
-shoal_status shoal_window_create(shoal_group *group, size_t bytes, shoal_window **window_out)
+static shoal_status check_create(const struct shoal_group *group, shoal_device device,
+                                 shoal_window *const *window_out)
 {
-    error_clear();
     if (!group || !window_out) {
         return error_set(SHOAL_ERR_INVALID, "window_create: %s is NULL", group ? "window_out" : "group");
     }
     TRY(group_check_open(group));
     TRY(callback_check_capture("window_create"));
-    struct shoal_window *window = window_allocate(group, bytes);
+    TRY(device_check(device, "window_create: device"));
+    if (!device_has_data(device)) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "window_create: device %s has no data", device_name(device));
+    }
+    return device_is_host(device) || !group_has_peers(group) ? SHOAL_OK
+                                                             : shared_device_check(device, SHARED_WINDOW);
+}
+
+shoal_status shoal_window_create_on(shoal_group *group, size_t bytes, shoal_device device,
+                                    shoal_window **window_out)
+{
+    error_clear();
+    TRY(check_create(group, device, window_out));
+    const struct shared_request request = {.kind = SHARED_WINDOW, .bytes = bytes, .device = device};
+    struct shoal_window *window = window_allocate(group, &request);
     shoal_status status;
     if (group_has_peers(group)) {
-        status = create_together(group, bytes, window);
+        status = create_together(group, &request, window);
     } else {
         status = window ? allocate_alone(window) : SHOAL_ERR_NO_MEMORY;
     }
@@ -160,6 +226,11 @@ shoal_status shoal_window_create(shoal_group *group, size_t bytes, shoal_window 
     owned_list_add(&group->world->owned, &window->owned);
     *window_out = window;
     return SHOAL_OK;
+}
+
+shoal_status shoal_window_create(shoal_group *group, size_t bytes, shoal_window **window_out)
+{
+    return shoal_window_create_on(group, bytes, SHOAL_CPU, window_out);
 }
 
 const void *shoal_window_data(const shoal_window *window)
@@ -237,6 +308,7 @@ static struct collective next_gather(shoal_window *window, const shoal_window_pi
     uint64_t n_gathers = atomic_load_explicit(&window->n_gathers, memory_order_relaxed);
     return (struct collective){.kind = COLLECTIVE_WINDOW_GATHER,
                                .dtype = SHOAL_U8,
+                               .device = window->area.device,
                                .window = &window->area,
                                .window_pieces = pieces,
                                .n_window_pieces = n_pieces,
@@ -370,6 +442,29 @@ shoal_status window_start_again(shoal_window *window, struct lane_work *work)
 
 /* Releasing --------------------------------------------------------------------------------------------- */
 
+/*
+ * On a device the reads may not have been made yet. The next gather waits for the event, and raises the flag. An event
+ * that no gather has taken is behind fewer reads than this one. Without an event nobody may write to the window again.
+ */
+static shoal_status note_release(shoal_window *window, uint32_t generation)
+{
+    void *event;
+    shoal_status status = stream_mark(window->area.device, &event);
+    if (status != SHOAL_OK) {
+        struct error_kept text;
+        error_keep(&text);
+        group_poison(window->group, status, shoal_error_text());
+        error_put_back(&text);
+        return status;
+    }
+    /* Release and acquire: each pairs with the other one here and in take_release (transport/shm/window.c); what was
+       written before an event was given away is seen by whoever takes it. */
+    void *old = atomic_exchange_explicit(&window->area.released_event, event, memory_order_acq_rel);
+    stream_drop(window->area.device, old);
+    flag_set(&window->area.given_up, generation);
+    return SHOAL_OK;
+}
+
 /* Under release_lock. */
 static shoal_status release_generation(shoal_window *window)
 {
@@ -381,9 +476,14 @@ static shoal_status release_generation(shoal_window *window)
                          n_released == 0 ? "nothing was gathered yet"
                                          : "this generation was released already");
     }
+    uint32_t generation = (uint32_t)(n_released + 1);
+    if (!device_is_host(window->area.device)) {
+        TRY(note_release(window, generation));
+    } else {
+        /* Releases the caller's reads of the window to the ranks that will write to it. */
+        flag_set(window->released, generation);
+    }
     atomic_store_explicit(&window->n_released, n_released + 1, memory_order_relaxed);
-    /* Releases the caller's reads of the window to the ranks that will write to it. */
-    flag_set(window->released, (uint32_t)(n_released + 1));
     return SHOAL_OK;
 }
 

@@ -772,12 +772,6 @@ bool group_has_peers(const shoal_group *group)
     return group->peers.transport->has_peers;
 }
 
-bool group_has_windows(const shoal_group *group)
-{
-    const struct transport *transport = group->peers.transport;
-    return !transport->has_peers || (transport->memory && transport->memory->has_windows);
-}
-
 bool group_has_symmetric(const shoal_group *group, const void *data, size_t bytes)
 {
     const struct transport_peers *peers = &group->peers;

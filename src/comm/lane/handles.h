@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "shoal/group.h"
+#include "shoal/tensor.h"
 #include "shoal/window.h"
 #include "shoal/work.h"
 #include "shoal/world.h"
@@ -82,8 +83,8 @@ void group_poison(shoal_group *group, shoal_status status, const char *text);
 
 /* False in a world without peers, where memory is the caller's own and nothing is agreed on. */
 bool group_has_peers(const shoal_group *group);
-/* Whether windows can be made on the group. Without them use all_gather, and copy. */
-bool group_has_windows(const shoal_group *group);
+/* Whether windows of memory of the device can be made on the group. Without them use all_gather, and copy. */
+bool group_has_windows(const shoal_group *group, shoal_device device);
 
 /*
  * Collective. Makes symmetric memory if the group's transport has it, otherwise plain memory of each member; the same

@@ -75,7 +75,7 @@ static bool has_windows(void *context, const struct graph_group *row)
     for (const struct graph_group *at = making->graph->groups; at != row; at = at->next) {
         i++;
     }
-    return group_has_windows(making->groups[i]);
+    return group_has_windows(making->groups[i], SHOAL_CPU);
 }
 
 static shoal_status lower(struct making *making, struct shoal_plan **plan_out)

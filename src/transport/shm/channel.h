@@ -298,8 +298,10 @@ bool shm_local_must_wait(const struct collective *collective);
 shoal_status shm_window_write(const struct collective *collective, int member);
 /* Calls the decoder, if there is one, for pieces of `member` that were written. */
 shoal_status shm_window_decode(const struct collective *collective, int member);
-/* Waits until the member has released the previous generation. */
+/* Waits until the member has released the previous generation; on a device the other one is called, for all members and
+   from the group's stream. */
 shoal_status shm_window_wait_released(struct shm_channel *channel, const struct collective *collective,
                                       int member);
+shoal_status shm_window_begin(struct shm_channel *channel, const struct collective *collective);
 bool shm_window_is_released(const struct collective *collective, int member);
 #endif

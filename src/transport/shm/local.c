@@ -17,7 +17,7 @@ shoal_status shm_local_run(struct shm_channel *channel, const struct collective 
         return SHOAL_OK;
     }
     if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
-        TRY(shm_window_wait_released(channel, collective, /*member=*/0));
+        TRY(shm_window_begin(channel, collective));
         return shm_window_write(collective, /*member=*/0);
     }
     if (!collective_rows[collective->kind].reduces) {

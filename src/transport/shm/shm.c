@@ -256,12 +256,18 @@ static shoal_status run_large(struct shm_channel *channel, struct collective *co
                                                          : shm_staged_run(channel, collective);
 }
 
-/* Buffers of a device have one algorithm. */
+/* Buffers of a device have one algorithm, and windows theirs. */
 static shoal_status run_in_stream(struct shm_channel *channel, struct collective *collective)
 {
+    bool is_window = collective->kind == COLLECTIVE_WINDOW_GATHER;
     TRY(stream_follow(collective->device, collective->event));
-    collective->algorithm = channel->n_ranks == 1 ? SHM_ALGORITHM_LOCAL : SHM_ALGORITHM_STAGED;
-    TRY(channel->n_ranks == 1 ? shm_local_run(channel, collective) : run_large(channel, collective));
+    if (channel->n_ranks == 1) {
+        collective->algorithm = SHM_ALGORITHM_LOCAL;
+        TRY(shm_local_run(channel, collective));
+        return shm_finish_work(channel, collective);
+    }
+    collective->algorithm = is_window ? SHM_ALGORITHM_WINDOW : SHM_ALGORITHM_STAGED;
+    TRY(is_window ? shm_window_run(channel, collective) : run_large(channel, collective));
     return shm_finish_work(channel, collective);
 }
 
@@ -325,8 +331,11 @@ static shoal_status drop_name(const struct transport_peers *peers, const char *n
     return peers->drop_segment(peers->context, name, deadline_ns);
 }
 
-static const struct transport_memory memory = {
-    .has_symmetric = true, .has_windows = true, .open = open_memory_together, .drop = drop_name};
+static const struct transport_memory memory = {.has_symmetric = true,
+                                               .has_windows = true,
+                                               .has_windows_on_devices = true,
+                                               .open = open_memory_together,
+                                               .drop = drop_name};
 
 const struct transport transport_shm = {
     .struct_size = sizeof(struct transport),

@@ -6,6 +6,9 @@
  * before, which the member set (release) after its last read; it reads the window after it has seen every peer's
  * `wrote` (acquire), set (release) after the peer's last write.
  *
+ * In a window on a device the work of the device is waited for before a flag is raised. `released` is raised by the next
+ * gather, in whose stream the rank waits for its own reads.
+ *
  * Calls are compared after the writing: nobody may read a window before its gather has ended. A rank that waits long
  * for a release compares its call with those of the ranks that have entered, so that ranks that diverge get an error at
  * once.
@@ -14,8 +17,10 @@
 #include "base/fail_point.h"
 #include "base/try.h"
 #include "base/wait.h"
-#include "kernel/kernel.h"
+#include "device/stream.h"
+#include "kernel/moves.h"
 #include "transport/shm/channel.h"
+#include "transport/shm/device.h"
 
 /* A rank that waits for a release checks this often whether the others are in the same call. */
 #define TURN_NS INT64_C(20000000)
@@ -29,16 +34,24 @@ shoal_status shm_window_decode(const struct collective *collective, int member)
 
 shoal_status shm_window_write(const struct collective *collective, int member)
 {
+    struct moves moves;
+    struct address window = address_of(collective->window->writable);
+    moves_begin(&moves, collective->device);
     for (size_t i = 0; i < collective->n_window_pieces; i++) {
         const shoal_window_piece *piece = &collective->window_pieces[i];
-        char *target = collective->window->writable + piece->offset;
-        if (piece->data_dtype == piece->window_dtype) {
-            kernel_copy(target, piece->data, piece->count * shoal_dtype_bytes(piece->data_dtype));
-        } else {
-            kernel_cast(piece->window_dtype, target, piece->data_dtype, piece->data, piece->count);
-        }
+        moves_add(&moves, (struct kernel_move){.dst = address_add(window, (ptrdiff_t)piece->offset),
+                                               .src = address_of(piece->data),
+                                               .count = piece->count,
+                                               .dst_dtype = piece->window_dtype,
+                                               .src_dtype = piece->data_dtype});
     }
+    moves_end(&moves);
     return shm_window_decode(collective, member);
+}
+
+static bool is_on_device(const struct collective *collective)
+{
+    return collective->device != SHOAL_CPU;
 }
 
 /* The flags of the members in the window's control page. */
@@ -46,6 +59,12 @@ static struct shm_counters released_counters(const struct collective *collective
 {
     return (struct shm_counters){.first = collective->window->released,
                                  .stride = WINDOW_RELEASED_STRIDE * sizeof(uint32_t)};
+}
+
+/* One flag, which stands for all members: what has died is noticed as long as it has not reached the target. */
+static struct shm_counters given_up_counters(const struct collective *collective)
+{
+    return (struct shm_counters){.first = &collective->window->given_up, .stride = 0};
 }
 
 static uint32_t generation_before(const struct collective *collective)
@@ -60,29 +79,31 @@ bool shm_window_is_released(const struct collective *collective, int member)
 }
 
 /* Called after each turn without a release. Turns are too short for the wait to check the group by itself. */
-static shoal_status look_around(struct shm_channel *channel, const struct collective *collective)
+static shoal_status look_around(struct shm_channel *channel, const struct collective *collective,
+                                struct shm_counters counters)
 {
     if (!channel->shared) {
         return SHOAL_OK; /* a group of one rank, which waits for its own release */
     }
     TRY(shm_failure(channel));
-    TRY(shm_check_members(channel, released_counters(collective), generation_before(collective)));
+    TRY(shm_check_members(channel, counters, generation_before(collective)));
     /* A rank that does not release may be in another call: then the error should be a mismatch. */
     return shm_compare_entered(channel, collective);
 }
 
-shoal_status shm_window_wait_released(struct shm_channel *channel, const struct collective *collective,
-                                      int member)
+static shoal_status wait_released(struct shm_channel *channel, const struct collective *collective,
+                                  struct shm_counters counters, int member)
 {
-    shoal_status status = shm_window_is_released(collective, member) ? SHOAL_OK : SHOAL_ERR_TIMEOUT;
+    uint32_t target = generation_before(collective);
+    bool is_released = flag_has_reached(shm_counter(counters, member), target);
+    shoal_status status = is_released ? SHOAL_OK : SHOAL_ERR_TIMEOUT;
     for (int64_t now_ns = 0; status == SHOAL_ERR_TIMEOUT && now_ns < collective->deadline_ns;) {
         now_ns = clock_now_ns();
         int64_t turn_ns = now_ns + TURN_NS;
         int64_t until_ns = turn_ns < collective->deadline_ns ? turn_ns : collective->deadline_ns;
-        status =
-            shm_wait(channel, member, released_counters(collective), generation_before(collective), until_ns);
+        status = shm_wait(channel, member, counters, target, until_ns);
         if (status == SHOAL_ERR_TIMEOUT) {
-            TRY(look_around(channel, collective));
+            TRY(look_around(channel, collective, counters));
         }
     }
     if (status == SHOAL_ERR_TIMEOUT) {
@@ -96,17 +117,50 @@ shoal_status shm_window_wait_released(struct shm_channel *channel, const struct 
     return status;
 }
 
+shoal_status shm_window_wait_released(struct shm_channel *channel, const struct collective *collective,
+                                      int member)
+{
+    return wait_released(channel, collective, released_counters(collective), member);
+}
+
+/* On a device. The group's stream is idle after this, so it takes no longer than the program's reads do. */
+static shoal_status take_release(struct shm_channel *channel, const struct collective *collective)
+{
+    struct window_area *window = collective->window;
+    TRY(wait_released(channel, collective, given_up_counters(collective), channel->rank));
+    /* Release and acquire: note_release (comm/call/window.c). The event may be that of a later release. */
+    void *event = atomic_exchange_explicit(&window->released_event, NULL, memory_order_acq_rel);
+    shoal_status status = stream_follow(collective->device, event);
+    stream_drop(collective->device, event);
+    TRY(status);
+    TRY(shm_finish_work(channel, collective));
+    flag_set(shm_counter(released_counters(collective), channel->rank), generation_before(collective));
+    return SHOAL_OK;
+}
+
+shoal_status shm_window_begin(struct shm_channel *channel, const struct collective *collective)
+{
+    if (is_on_device(collective)) {
+        TRY(take_release(channel, collective));
+    }
+    for (int i = 0; i < channel->n_ranks; i++) {
+        TRY(shm_window_wait_released(channel, collective, i));
+    }
+    return SHOAL_OK;
+}
+
 shoal_status shm_window_run(struct shm_channel *channel, struct collective *collective)
 {
     TRY(shm_wait_slot(channel, collective));
     FAIL_POINT("shm window meet");
     shm_write_slot(channel, collective);
     shm_enter(channel, collective->sequence);
-    for (int i = 0; i < channel->n_ranks; i++) {
-        TRY(shm_window_wait_released(channel, collective, i));
-    }
+    TRY(shm_window_begin(channel, collective));
     FAIL_POINT("shm window write");
     TRY(shm_window_write(collective, channel->base.peers->rank));
+    if (is_on_device(collective)) {
+        TRY(shm_finish_work(channel, collective));
+    }
     shm_raise_wrote(channel);
     FAIL_POINT("shm window wrote");
     TRY(shm_wait_entered(channel, collective, collective->deadline_ns));

@@ -229,13 +229,17 @@ shoal_status apart_share_map(const char descriptor[DEVICE_SHARE_BYTES], size_t b
     return fd >= 0 ? map_region(fd, bytes, data_out) : fail_sharing(path);
 }
 
+/* A job may still use the memory when the device has failed. */
 void apart_share_drop(void *data)
 {
+    bool is_used = apart_failure() != SHOAL_OK;
     for (struct region *region = atomic_load(&regions); region; region = region->next) {
         size_t bytes = region->space == data ? atomic_exchange(&region->bytes, 0) : 0;
-        if (bytes > 0) {
+        if (bytes > 0 && !is_used) {
             (void)munmap(region->space, bytes);
             (void)munmap(region->bytes_of_space, bytes);
+        }
+        if (bytes > 0) {
             (void)close(region->fd);
         }
     }

@@ -321,7 +321,8 @@ TEST_RANKS(with_a_custom_all_gather, 2)
 
 static bool is_copying(const struct model *model)
 {
-    return option_choice(OPTION_FSDP_GATHER) == 1 || !group_has_windows(shoal_world_group(model->world));
+    return option_choice(OPTION_FSDP_GATHER) == 1 ||
+           !group_has_windows(shoal_world_group(model->world), SHOAL_CPU);
 }
 
 static uint64_t count_sent(const struct model *model)

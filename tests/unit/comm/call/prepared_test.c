@@ -217,7 +217,7 @@ static void gather_often(struct rank *self)
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world != NULL);
     shoal_group *group = shoal_world_group(world);
-    if (!group_has_windows(group)) {
+    if (!group_has_windows(group, SHOAL_CPU)) {
         CHECK_OK(shoal_world_close(world));
         return;
     }
@@ -270,7 +270,7 @@ TEST_RANKS(a_window_belongs_to_its_group, 1)
 {
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world != NULL);
-    if (!group_has_windows(shoal_world_group(world))) {
+    if (!group_has_windows(shoal_world_group(world), SHOAL_CPU)) {
         CHECK_OK(shoal_world_close(world));
         return;
     }

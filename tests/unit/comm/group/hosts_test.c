@@ -35,7 +35,7 @@ TEST_RANKS(groups_are_carried_by_what_fits, 3)
     CHECK_STRING(all->peers.transport->name, "two_level");
     CHECK_INT(all->peers.holder, self->rank == 2 ? 2 : 0);
     check_sum(all, self->rank, 6.0f);
-    CHECK(group_has_windows(all));
+    CHECK(group_has_windows(all, SHOAL_CPU));
     if (self->rank < 2) {
         static const int ranks[] = {0, 1};
         shoal_group *local = NULL;

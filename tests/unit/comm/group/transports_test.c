@@ -96,7 +96,7 @@ TEST_RANKS(what_a_transport_lacks_is_refused, 3)
     shoal_window *window = NULL;
     CHECK_STATUS(shoal_window_create(group, 64, &window), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("which has no windows");
-    CHECK(!group_has_windows(group));
+    CHECK(!group_has_windows(group, SHOAL_CPU));
     /* The group goes on. */
     CHECK_OK(shoal_group_barrier(group));
     CHECK_STATUS(shoal_group_all_reduce(group, &value, &value, 1, SHOAL_F32, SHOAL_SUM),

@@ -24,7 +24,7 @@ static const struct fsdp_gather_way *choose(const struct fsdp_unit *unit)
         return &fsdp_gather_custom;
     }
     bool is_copied = option_choice(OPTION_FSDP_GATHER) == 1 || fsdp_has_whole_extension(unit);
-    bool has_windows = device_is_host(unit->device) && group_has_windows(unit->mesh->gather);
+    bool has_windows = group_has_windows(unit->mesh->gather, unit->device);
     return is_copied || !has_windows ? &fsdp_gather_copy : &fsdp_gather_window;
 }
 

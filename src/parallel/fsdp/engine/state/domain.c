@@ -40,6 +40,15 @@ void fsdp_domain_free(struct fsdp_domain *domain, bool is_open)
     mem_free(domain);
 }
 
+void fsdp_domain_set_device(struct fsdp_domain *domain, shoal_device device)
+{
+    for (size_t i = 0; i < domain->pools.n_kept; i++) {
+        fsdp_pool_set_device(&domain->pools.kept[i]->windows, device);
+    }
+    fsdp_pool_set_device(&domain->pools.windows, device);
+    fsdp_pool_set_device(&domain->pools.buffers, device);
+}
+
 void fsdp_domain_forget_lanes(struct fsdp_domain *domain)
 {
     fsdp_mesh_forget(&domain->mesh);
@@ -76,6 +85,7 @@ shoal_status fsdp_domain_need_kept(struct fsdp_domain *domain, int n_ranks, stru
     }
     kept->n_ranks = n_ranks;
     fsdp_pool_init(&kept->windows, FSDP_WINDOWS, neighbours, memory);
+    fsdp_pool_set_device(&kept->windows, pools->windows.device);
     pools->kept[pools->n_kept++] = kept;
     *kept_out = kept;
     return SHOAL_OK;

@@ -42,6 +42,9 @@ shoal_status fsdp_domain_create(const struct fsdp_mesh *mesh, uint32_t root, str
 /* `is_open`: the world was not closed. NULL is allowed. */
 void fsdp_domain_free(struct fsdp_domain *domain, bool is_open);
 
+/* Where the memory of all pools lies. Call before any is made. */
+void fsdp_domain_set_device(struct fsdp_domain *domain, shoal_device device);
+
 /* Call both when the world is closed: the first drops the lanes, after which nothing is sent any more; the second
    drops windows and symmetric memory. */
 void fsdp_domain_forget_lanes(struct fsdp_domain *domain);

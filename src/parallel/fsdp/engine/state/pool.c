@@ -2,10 +2,12 @@
 /* Pools of windows and of buffers: pool.h has the rules. */
 #include "parallel/fsdp/engine/state/pool.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/explain_faults.h"
 #include "base/mem.h"
+#include "base/module.h"
 #include "base/try.h"
 #include "comm/call/collectives.h"
 #include "comm/lane/handles.h"
@@ -25,7 +27,7 @@ void fsdp_pool_init(struct fsdp_pool *pool, enum fsdp_pool_kind kind, shoal_grou
 void fsdp_pool_set_device(struct fsdp_pool *pool, shoal_device device)
 {
     pool->device = device;
-    if (!device_is_host(device)) {
+    if (pool->kind == FSDP_BUFFERS && !device_is_host(device)) {
         pool->group = NULL; /* there is no symmetric memory */
     }
 }
@@ -165,8 +167,10 @@ static void make_room(struct fsdp_pool *pool, size_t bytes, size_t limit)
 static shoal_status allocate(const struct fsdp_pool *pool, struct fsdp_block *block)
 {
     if (pool->kind == FSDP_WINDOWS) {
-        TRY(shoal_window_create(pool->group, block->bytes, &block->window));
-        block->fault_number = explain_faults_add(shoal_window_data(block->window), block->bytes);
+        TRY(shoal_window_create_on(pool->group, block->bytes, pool->device, &block->window));
+        if (device_is_host(pool->device)) {
+            block->fault_number = explain_faults_add(shoal_window_data(block->window), block->bytes);
+        }
         return SHOAL_OK;
     }
     if (pool->group) {
@@ -177,11 +181,31 @@ static shoal_status allocate(const struct fsdp_pool *pool, struct fsdp_block *bl
     return device_memory_allocate(pool->device, block->bytes, &block->data);
 }
 
-/* Compares with the other ranks what the block is for, then makes it in place of blocks that are too small. */
+#define NAME_NUMBERS (MODULE_NAME_CHARACTERS / sizeof(int64_t))
+
+/* Compares with the other ranks what the block is for, and on which device. Purposes of windows have no details of
+   their own, and other blocks on a device have no group. */
+static shoal_status compare(const struct fsdp_pool *pool, const struct purpose *purpose)
+{
+    int64_t details[2 + NAME_NUMBERS] = {DETAIL_SET, NAME_NUMBERS};
+    char words[PURPOSE_WORDS_BYTES];
+    struct purpose call = *purpose;
+    if (!device_is_host(pool->device)) {
+        const char *name = device_name(pool->device);
+        memcpy(&details[2], name, strlen(name));
+        (void)snprintf(words, sizeof words, "%.120s on device %s", purpose->words, name);
+        call.words = words;
+        call.details = details;
+        call.n_details = sizeof details / sizeof details[0];
+    }
+    return collectives_barrier(pool->group, &call);
+}
+
+/* Makes a block in place of blocks that are too small. */
 static shoal_status replace(struct fsdp_pool *pool, struct fsdp_block *block, size_t limit,
                             const struct purpose *purpose)
 {
-    TRY(pool->group ? collectives_barrier(pool->group, purpose) : SHOAL_OK);
+    TRY(pool->group ? compare(pool, purpose) : SHOAL_OK);
     make_room(pool, block->bytes, limit);
     return allocate(pool, block);
 }

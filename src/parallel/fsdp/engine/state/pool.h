@@ -68,7 +68,7 @@ struct fsdp_pool {
 
 void fsdp_pool_init(struct fsdp_pool *pool, enum fsdp_pool_kind kind, shoal_group *group,
                     struct fsdp_memory *memory);
-/* Says where blocks of a pool of buffers lie; the CPU if it is not called. Call before the first is made. */
+/* Says where blocks lie; the CPU if it is not called. Call before the first is made. */
 void fsdp_pool_set_device(struct fsdp_pool *pool, shoal_device device);
 void fsdp_pool_free(struct fsdp_pool *pool);
 /* Call when the world is closed: the group is gone, and windows and symmetric memory will be. */

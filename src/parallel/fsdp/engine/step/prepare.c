@@ -147,7 +147,7 @@ static shoal_status check_devices(const struct fsdp_context *context)
         }
     }
     for (size_t i = 0; first && i < context->n_domains; i++) {
-        fsdp_pool_set_device(&context->domains[i]->pools.buffers, first->device);
+        fsdp_domain_set_device(context->domains[i], first->device);
     }
     return SHOAL_OK;
 }
