@@ -345,6 +345,7 @@ TEST_PROCESSES(an_op_that_reads_late_is_waited_for, 3)
     CHECK_STATUS(shoal_work_wait(work, 0.1), SHOAL_ERR_TIMEOUT);
     test_barrier(self);
     CHECK(!shoal_work_test(work));
+    test_barrier(self);
     atomic_store(&test_apart()->held_stream, NULL);
     finish(work);
     if (copy) {
