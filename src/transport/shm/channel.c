@@ -12,8 +12,9 @@
 #include "base/wait.h"
 #include "sharedmem/segment.h"
 
-/* How long a peer may take to write its reason; after that it is taken for dead. */
-#define REASON_SECONDS 0.1
+/* How long a peer may take to write its reason; after that it is taken for dead. Writing takes a microsecond, but a
+   machine with fewer cores than ranks has been seen to keep a writer from running for 0.1 s. */
+#define REASON_SECONDS 1.0
 
 /* Returns the state. If a peer is writing its reason, waits a moment for it to finish. */
 static uint32_t read_failure_state(struct shm_segment *shared)
