@@ -35,7 +35,7 @@ my @rules = (
         'there is a safer function' ],
     # There it has been checked to be host memory (device/address.h), or is a plan's, which is on the CPU, or becomes the
     # buffer of a raw collective, or DLPack's, which is told the device, or is given to the program, which knows the device.
-    [ qr{^src/}, qr{^src/(?:kernel/|device/|comm/call/shared_device\.c|tensor/(?:dlpack|memory|storage|tensor)\.c|op/ops_device\.c|collective/launch\.c|graph/run/plan_
+    [ qr{^src/}, qr{^src/(?:kernel/|device/|comm/call/shared_device\.c|tensor/(?:dlpack|memory|storage|tensor)\.c|op/ops_device\.c|collective/(?:launch|symmetric)\.c|graph/run/plan_
         |parallel/ddp/(?:reduction|values)\.c
         |parallel/fsdp/(?:param_api|explicit/step|module/(?:broadcast|watch))\.c
         |parallel/fsdp/engine/(?:gather/(?:copy|custom|encoded|rows|window)|reduce/(?:landing|reduction|scatter)|state/(?:custom|extension)|step/(?:pending|same_units|transfer))\.c)}x,

@@ -57,6 +57,16 @@ typedef struct shoal_symmetric shoal_symmetric;
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
 shoal_symmetric_create(shoal_group *group, size_t bytes, SHOAL_GIVES shoal_symmetric **symmetric_out);
 /*
+ * Makes symmetric memory on a device (shoal/tensor.h), as shoal_symmetric_create does in memory of the host: blocks
+ * have addresses of the device, all ranks map them, and collectives on them (shoal_collective.device, or functional
+ * ones) go from block to block. It cannot grow. A freed block is unmapped behind the work of the device so far.
+ *
+ * SHOAL_ERR_INVALID on all ranks, and the group can still be used: ranks have different devices. SHOAL_ERR_UNSUPPORTED:
+ * ranks cannot share memory of the device, or the group's transport has no symmetric memory there.
+ */
+SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_symmetric_create_on(
+    shoal_group *group, size_t bytes, shoal_device device, SHOAL_GIVES shoal_symmetric **symmetric_out);
+/*
  * Makes symmetric memory that can grow: as shoal_symmetric_create, with addresses for reserve_bytes bytes in every
  * block, of which `bytes` can be used at first. Only these take memory. Collective.
  *

@@ -1404,6 +1404,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shoal_sum": (c_void_p, (c_void_p, POINTER(c_int64), c_int, c_bool)),
     "shoal_symmetric_bytes": (c_size_t, (c_void_p,)),
     "shoal_symmetric_create": (c_int, (c_void_p, c_size_t, POINTER(c_void_p))),
+    "shoal_symmetric_create_on": (c_int, (c_void_p, c_size_t, c_int, POINTER(c_void_p))),
     "shoal_symmetric_data": (c_void_p, (c_void_p,)),
     "shoal_symmetric_free": (None, (c_void_p,)),
     "shoal_symmetric_grow": (c_int, (c_void_p, c_void_p, c_size_t)),

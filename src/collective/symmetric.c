@@ -57,8 +57,8 @@ shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset, 
         return NULL;
     }
     char *data = shoal_symmetric_data(symmetric);
-    return tensor_from_memory("symmetric_tensor", SHOAL_CPU, data + offset, shape, n_dims, dtype, NULL, NULL,
-                              NULL);
+    return tensor_from_memory("symmetric_tensor", symmetric_device(symmetric), data + offset, shape, n_dims,
+                              dtype, NULL, NULL, NULL);
 }
 
 /* Rows ------------------------------------------------------------------------------------------------- */
@@ -66,12 +66,12 @@ shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset, 
 /* Fails if `self` is not in symmetric memory. In a world without peers, and for 0 elements, any memory will do. */
 static shoal_status check_symmetric(shoal_tensor *self, shoal_group *group)
 {
-    void *data;
-    TRY(tensor_host_address(self, &data));
+    struct address data;
+    TRY(tensor_address(self, &data));
     if (!self->is_contiguous) {
         return error_set(SHOAL_ERR_INVALID, "self is not contiguous");
     }
-    if (!group_has_symmetric(group, data, tensor_bytes(self))) {
+    if (!group_has_symmetric(group, address_pointer(data), tensor_bytes(self))) {
         return error_set(SHOAL_ERR_INVALID,
                          "self is not in symmetric memory of group %s (shoal_symmetric_create, "
                          "shoal_symmetric_tensor)",

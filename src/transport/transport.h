@@ -152,8 +152,8 @@ struct transport_memory {
     bool has_symmetric;
     /* run carries window_gather. */
     bool has_windows;
-    /* They may be memory of a device. */
-    bool has_windows_on_devices;
+    /* Both may be memory of a device. */
+    bool is_on_devices;
     /*
      * Opens memory under a name, zeroed, mapped by all members with which the caller can share memory. It waits at most
      * for the processes of members, not for their calls.

@@ -67,6 +67,15 @@ static size_t arena_bytes(size_t max_count, int n_ranks)
     return sweep_elements(&largest, n_ranks) * 16 + 8 * SWEEP_GUARD + 2 * SWEEP_MAX_SHIFT;
 }
 
+static struct sweep_arena make_arena(void *memory, size_t bytes)
+{
+    struct sweep_arena arena = {.to_device = 0};
+    arena.buffers[0] = test_reach(test_device(), address_of(memory), 2 * bytes);
+    arena.buffers[1] = arena.buffers[0] + bytes;
+    arena.to_device = (unsigned char *)memory - arena.buffers[0];
+    return arena;
+}
+
 /* Both buffers are one tensor. */
 static bool open_device_memory(struct sweep *sweep, size_t bytes)
 {
@@ -79,9 +88,7 @@ static bool open_device_memory(struct sweep *sweep, size_t bytes)
     if (!CHECK_OK(shoal_scope_end()) || !CHECK_OK(tensor_address(sweep->device_memory, &address))) {
         return false;
     }
-    sweep->heap[0] = test_reach(test_device(), address, 2 * bytes);
-    sweep->heap[1] = sweep->heap[0] + bytes;
-    sweep->to_device = (unsigned char *)address_pointer(address) - sweep->heap[0];
+    sweep->heap = make_arena(address_pointer(address), bytes);
     return true;
 }
 
@@ -95,19 +102,22 @@ static bool open_sweep(struct sweep *sweep, shoal_world **world_out, size_t max_
     }
     sweep->group = shoal_world_group(*world_out);
     size_t bytes = (arena_bytes(max_count, self->n_ranks) + 63) & ~(size_t)63;
-    if (test_device() != SHOAL_CPU) {
-        *scratch_out = aligned_alloc(64, bytes);
-        return open_device_memory(sweep, bytes) && *scratch_out;
-    }
     /* Without it, where the transport has none, everything lies on the heap. */
-    shoal_status status = shoal_symmetric_create(sweep->group, 2 * bytes, &sweep->symmetric);
+    shoal_status status =
+        shoal_symmetric_create_on(sweep->group, 2 * bytes, test_device(), &sweep->symmetric);
     if (status != SHOAL_ERR_UNSUPPORTED && !CHECK_OK(status)) {
         return false;
     }
-    sweep->heap[0] = aligned_alloc(64, bytes);
-    sweep->heap[1] = aligned_alloc(64, bytes);
+    if (sweep->symmetric) {
+        sweep->block = make_arena(shoal_symmetric_data(sweep->symmetric), bytes);
+    }
     *scratch_out = aligned_alloc(64, bytes);
-    return sweep->heap[0] && sweep->heap[1] && *scratch_out;
+    if (test_device() != SHOAL_CPU) {
+        return open_device_memory(sweep, bytes) && *scratch_out;
+    }
+    sweep->heap.buffers[0] = aligned_alloc(64, bytes);
+    sweep->heap.buffers[1] = aligned_alloc(64, bytes);
+    return sweep->heap.buffers[0] && sweep->heap.buffers[1] && *scratch_out;
 }
 
 static void close_sweep(struct sweep *sweep, shoal_world *world, unsigned char *scratch)
@@ -116,8 +126,8 @@ static void close_sweep(struct sweep *sweep, shoal_world *world, unsigned char *
     if (sweep->device_memory) {
         shoal_tensor_unref(sweep->device_memory);
     } else {
-        free(sweep->heap[0]);
-        free(sweep->heap[1]);
+        free(sweep->heap.buffers[0]);
+        free(sweep->heap.buffers[1]);
     }
     shoal_symmetric_free(sweep->symmetric);
     CHECK_OK(shoal_world_close(world));
@@ -208,7 +218,8 @@ static void sample_stage(struct sweep *sweep, const struct stage *stage, struct 
     }
     prepare_stage(sweep, stage, n_elements);
     uint64_t algorithm = test_random_below(random, SHM_ALGORITHM_COUNT + 1);
-    choose_algorithm(sweep, test_device() == SHOAL_CPU ? (enum shm_algorithm)algorithm : SHM_ALGORITHM_COUNT);
+    bool is_refused = test_device() != SHOAL_CPU && algorithm == SHM_ALGORITHM_ONESHOT;
+    choose_algorithm(sweep, is_refused ? SHM_ALGORITHM_COUNT : (enum shm_algorithm)algorithm);
     for (int i = 0; i < SAMPLE_CASES && sweep_run_case(sweep, &cases[i], scratch); i++) {
     }
 }
@@ -235,12 +246,14 @@ static bool is_algorithm_for(const struct sweep *sweep, enum shm_algorithm algor
     }
     switch ((int)algorithm) {
     case SHM_ALGORITHM_ONESHOT:
-        return bytes <= SHM_SLOT_BYTES && one->memory == SWEEP_HEAP;
+        return bytes <= SHM_SLOT_BYTES && one->memory == SWEEP_HEAP && test_device() == SHOAL_CPU;
     case SHM_ALGORITHM_DIRECT:
         return one->memory != SWEEP_HEAP;
     case SHM_ALGORITHM_LOCAL:
     case SHM_ALGORITHM_WINDOW:
         return false;
+    case SHM_ALGORITHM_SINGLE:
+        return one->memory == SWEEP_HEAP && test_device() == SHOAL_CPU;
     default:
         return one->memory == SWEEP_HEAP;
     }

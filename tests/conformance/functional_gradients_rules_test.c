@@ -464,7 +464,6 @@ FUNCTIONAL(reductions_without_gradient_say_which_have_one, 2)
 
 FUNCTIONAL(symmetric_product_has_no_gradient, 2)
 {
-    TEST_NEEDS_HOST();
     shoal_symmetric *symmetric = NULL;
     REQUIRE_OK(shoal_symmetric_create(self->group, 64, &symmetric));
     shoal_tensor *x = require_grad(shoal_symmetric_tensor(symmetric, 0, INTS64(2), 1, SHOAL_F64));
@@ -527,7 +526,6 @@ FUNCTIONAL(point_to_point_never_drops_a_gradient, 2)
 
 FUNCTIONAL(copies_into_symmetric_memory_never_drop_a_gradient, 2)
 {
-    TEST_NEEDS_HOST();
     const char *const text = "an input requires a gradient, but";
     shoal_symmetric *symmetric = NULL;
     REQUIRE_OK(shoal_symmetric_create(self->group, 64, &symmetric));

@@ -315,7 +315,6 @@ static void try_symmetric(struct functional *self, shoal_symmetric *memory, stru
 
 FUNCTIONAL_ON_1_TO_5(symmetric_memory)
 {
-    TEST_NEEDS_HOST();
     shoal_symmetric *memory = NULL;
     REQUIRE_OK(shoal_symmetric_create(self->group, 4 << 20, &memory));
     static const int64_t counts[] = {0, 1, 7, 1000};

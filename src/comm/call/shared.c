@@ -68,7 +68,7 @@ static shoal_status check_memory(const struct shoal_group *group, const struct s
     const char *what = request->kind == SHARED_WINDOW ? "windows" : "symmetric memory";
     bool has_memory =
         memory && (request->kind == SHARED_WINDOW ? memory->has_windows : memory->has_symmetric);
-    if (has_memory && (device_is_host(request->device) || memory->has_windows_on_devices)) {
+    if (has_memory && (device_is_host(request->device) || memory->is_on_devices)) {
         return SHOAL_OK;
     }
     const char *of_device = device_is_host(request->device) ? "" : " on device ";

@@ -5,6 +5,8 @@
  */
 #include "comm/call/shared_device.h"
 
+#include <stdio.h>
+
 #include "base/error.h"
 #include "base/fail_point.h"
 #include "base/mem.h"
@@ -22,12 +24,20 @@ struct shared_memory {
     bool is_shared; /* otherwise it is an allocation */
 };
 
-shoal_status shared_device_check(shoal_device device, enum shared_kind kind)
+shoal_status shared_device_check(const struct shoal_group *group, shoal_device device, enum shared_kind kind)
 {
-    return device_row(device)->share_create
-               ? SHOAL_OK
-               : error_set(SHOAL_ERR_UNSUPPORTED, "%s: ranks cannot share memory of device %s",
-                           shared_call_name(kind), device_name(device));
+    char what[48];
+    (void)snprintf(what, sizeof what, "%s: device", shared_call_name(kind));
+    TRY(device_check(device, what));
+    if (!device_has_data(device)) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "%s: device %s has no data", shared_call_name(kind),
+                         device_name(device));
+    }
+    if (device_is_host(device) || !group_has_peers(group) || device_row(device)->share_create) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_UNSUPPORTED, "%s: ranks cannot share memory of device %s",
+                     shared_call_name(kind), device_name(device));
 }
 
 /* The others may write it as soon as it is shared. */
@@ -108,27 +118,26 @@ static shoal_status map(shoal_device device, size_t bytes, const char *descripto
 }
 
 shoal_status shared_device_open(struct shoal_group *group, enum shared_kind kind, uint32_t id,
-                                shoal_device device, size_t bytes, char *descriptor, shoal_status mine,
+                                shoal_device device, size_t bytes, char *descriptor, shoal_status *mine,
                                 struct shared_memory **memory_out)
 {
     struct shared_memory *memory = NULL;
     bool is_maker = group->peers.holder == group->world->rank;
     bytes = at_least_one(bytes);
-    if (mine == SHOAL_OK) {
+    if (*mine == SHOAL_OK) {
         memory = make(device, /*is_shared=*/true);
-        mine = memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+        *mine = memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
     }
-    if (mine == SHOAL_OK && is_maker) {
-        mine = share(group, device, bytes, descriptor, memory);
+    if (memory && is_maker) {
+        *mine = share(group, device, bytes, descriptor, memory);
     }
-    shoal_status status = shared_tell(group, kind, id, mine);
-    if (status == SHOAL_OK) {
-        mine = is_maker || !memory ? mine : map(device, bytes, descriptor, memory);
-        status = shared_confirm(group, kind, id, mine);
-    }
+    shoal_status status = shared_tell(group, kind, id, *mine);
     if (status != SHOAL_OK) {
         shared_device_free(memory);
         return status;
+    }
+    if (memory && !is_maker) {
+        *mine = map(device, bytes, descriptor, memory);
     }
     *memory_out = memory;
     return SHOAL_OK;

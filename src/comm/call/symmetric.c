@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Symmetric memory: one segment with a block for every member, known to the world's table of regions. */
+/*
+ * Symmetric memory: one segment with a block for every member, known to the world's table of regions. On a device it is
+ * memory of the device that all members have mapped (shared_device.h).
+ */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,9 +16,11 @@
 #include "comm/group/group.h"
 #include "comm/group/owned.h"
 #include "comm/call/shared.h"
+#include "comm/call/shared_device.h"
 #include "comm/lane/handles.h"
 #include "comm/lane/lane.h"
 #include "comm/group/world.h"
+#include "device/device.h"
 #include "shoal/window.h"
 #include "sharedmem/regions.h"
 #include "sharedmem/segment.h"
@@ -24,14 +29,16 @@ struct shoal_symmetric {
     struct owned owned; /* first: the world's list */
     struct shoal_world *world;
     uint32_t id;
+    shoal_device device;
     int rank;
     int n_ranks;
     size_t bytes;
-    size_t reserve_bytes;    /* up to which a block can grow, at its address */
-    size_t stride;           /* between blocks; 0 for plain memory, of the caller alone */
-    char *base;              /* the first member's block */
-    struct segment *segment; /* NULL if base is an allocation */
-    bool is_known;           /* the world's regions have it */
+    size_t reserve_bytes;            /* up to which a block can grow, at its address */
+    size_t stride;                   /* between blocks; 0 for plain memory, of the caller alone */
+    char *base;                      /* the first member's block; on a device an address of it */
+    struct segment *segment;         /* NULL if base is an allocation, or on a device */
+    struct shared_memory *on_device; /* NULL on the CPU */
+    bool is_known;                   /* the world's regions have it */
     uint32_t number; /* of memory that was opened and still has a name; 0 if it was shared, or has none */
 };
 
@@ -41,7 +48,9 @@ static void symmetric_destroy(struct owned *owned)
     if (symmetric->is_known) {
         regions_remove(symmetric->world->regions, symmetric->id);
     }
-    if (symmetric->segment) {
+    if (symmetric->on_device) {
+        shared_device_free(symmetric->on_device);
+    } else if (symmetric->segment) {
         segment_unref(symmetric->segment);
     } else {
         mem_free(symmetric->base);
@@ -56,6 +65,11 @@ static shoal_status allocate_alone(struct shoal_symmetric *symmetric)
     if (!shared_round_to_pages(symmetric->bytes, &block_bytes)) {
         return error_set(SHOAL_ERR_NO_MEMORY, "symmetric_create: %zu bytes are more than memory can hold",
                          symmetric->bytes);
+    }
+    if (!device_is_host(symmetric->device)) {
+        TRY(shared_device_allocate(symmetric->device, block_bytes, &symmetric->on_device));
+        symmetric->base = shared_device_data(symmetric->on_device);
+        return SHOAL_OK;
     }
     symmetric->base = mem_alloc_aligned(block_bytes, (size_t)sysconf(_SC_PAGESIZE));
     if (!symmetric->base) {
@@ -72,19 +86,24 @@ static void touch_own(const struct shoal_symmetric *symmetric, size_t from)
                   symmetric->bytes - from);
 }
 
+/* Sets the stride. */
+static shoal_status lay_out(struct shoal_symmetric *symmetric, size_t *total_out)
+{
+    return shared_round_to_pages(symmetric->reserve_bytes, &symmetric->stride) &&
+                   mem_multiply(symmetric->stride, (size_t)symmetric->n_ranks, total_out)
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_NO_MEMORY,
+                           "%zu bytes for each of %d ranks are more than memory can hold",
+                           symmetric->reserve_bytes, symmetric->n_ranks);
+}
+
 static shoal_status open_blocks(struct shoal_group *group, enum shared_kind kind, uint32_t number,
                                 struct shoal_symmetric *symmetric)
 {
-    size_t stride;
-    size_t segment_bytes;
-    if (!shared_round_to_pages(symmetric->reserve_bytes, &stride) ||
-        !mem_multiply(stride, (size_t)symmetric->n_ranks, &segment_bytes)) {
-        return error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes for each of %d ranks are more than memory can hold",
-                         symmetric->reserve_bytes, symmetric->n_ranks);
-    }
-    TRY(shared_open(group, kind, number, segment_bytes, &symmetric->segment));
+    size_t total;
+    TRY(lay_out(symmetric, &total));
+    TRY(shared_open(group, kind, number, total, &symmetric->segment));
     symmetric->base = segment_base(symmetric->segment);
-    symmetric->stride = stride;
     return SHOAL_OK;
 }
 
@@ -105,18 +124,54 @@ static shoal_status add_region(struct shoal_group *group, struct shoal_symmetric
     return SHOAL_OK;
 }
 
-/* A member on which something fails still takes part in both collectives, because the others wait there. */
-static shoal_status create_together(struct shoal_group *group, size_t bytes,
+/* Host memory in which the first member says how to map the device's. It is needed until all have. */
+struct control {
+    struct segment *segment;
+    size_t total; /* bytes of all blocks */
+};
+
+static shoal_status open_control(struct shoal_group *group, struct shoal_symmetric *symmetric,
+                                 struct control *control)
+{
+    TRY(lay_out(symmetric, &control->total));
+    return shared_open(group, SHARED_SYMMETRIC, symmetric->id, DEVICE_SHARE_BYTES, &control->segment);
+}
+
+/* Collective. `symmetric` is NULL if there is no memory for it. A failure is that of all members; what fails here goes
+   to *mine. */
+static shoal_status map_on_device(struct shoal_group *group, const struct shared_request *request,
+                                  uint32_t id, struct shoal_symmetric *symmetric, shoal_status *mine)
+{
+    struct control control = {.segment = NULL};
+    struct shared_memory *memory = NULL;
+    *mine = symmetric ? open_control(group, symmetric, &control) : SHOAL_ERR_NO_MEMORY;
+    char *descriptor = control.segment ? segment_base(control.segment) : NULL;
+    shoal_status status = shared_device_open(group, request->kind, id, request->device, control.total,
+                                             descriptor, mine, &memory);
+    segment_unref(control.segment);
+    if (symmetric) {
+        symmetric->on_device = memory;
+        symmetric->base = memory ? shared_device_data(memory) : NULL;
+    }
+    return status;
+}
+
+/* A member on which something fails still takes part in all collectives, because the others wait there. */
+static shoal_status create_together(struct shoal_group *group, const struct shared_request *request,
                                     struct shoal_symmetric *symmetric)
 {
     uint32_t id = 0;
-    TRY(shared_agree(group, &(struct shared_request){.kind = SHARED_SYMMETRIC, .bytes = bytes}, &id));
     shoal_status mine = SHOAL_ERR_NO_MEMORY;
+    TRY(shared_agree(group, request, &id));
     if (symmetric) {
         symmetric->id = id;
-        mine = map_blocks(group, SHARED_SYMMETRIC, id, symmetric);
-        mine = mine == SHOAL_OK ? add_region(group, symmetric) : mine;
     }
+    if (!device_is_host(request->device)) {
+        TRY(map_on_device(group, request, id, symmetric, &mine));
+    } else if (symmetric) {
+        mine = map_blocks(group, SHARED_SYMMETRIC, id, symmetric);
+    }
+    mine = mine == SHOAL_OK ? add_region(group, symmetric) : mine;
     return shared_confirm(group, SHARED_SYMMETRIC, id, mine);
 }
 
@@ -157,17 +212,22 @@ static shoal_status keep(struct shoal_symmetric *symmetric, shoal_status status,
     return SHOAL_OK;
 }
 
-static shoal_status create(struct shoal_group *group, size_t bytes, bool is_plain,
+static shoal_status create(struct shoal_group *group, size_t bytes, shoal_device device, bool is_plain,
                            shoal_symmetric **symmetric_out)
 {
     TRY(callback_check_capture("symmetric_create"));
+    const struct shared_request request = {.kind = SHARED_SYMMETRIC, .bytes = bytes, .device = device};
     struct shoal_symmetric *symmetric = prepare(group, bytes, bytes);
+    if (symmetric) {
+        symmetric->device = device;
+    }
     shoal_status status =
-        is_plain ? create_apart(group, symmetric) : create_together(group, bytes, symmetric);
+        is_plain ? create_apart(group, symmetric) : create_together(group, &request, symmetric);
     return keep(symmetric, status, symmetric_out);
 }
 
-shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out)
+shoal_status shoal_symmetric_create_on(shoal_group *group, size_t bytes, shoal_device device,
+                                       shoal_symmetric **symmetric_out)
 {
     error_clear();
     if (!group || !symmetric_out) {
@@ -175,19 +235,27 @@ shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symm
                          group ? "symmetric_out" : "group");
     }
     TRY(group_check_open(group));
-    return create(group, bytes, /*is_plain=*/!group_has_peers(group), symmetric_out);
+    TRY(shared_device_check(group, device, SHARED_SYMMETRIC));
+    return create(group, bytes, device, /*is_plain=*/!group_has_peers(group), symmetric_out);
 }
 
-static bool has_shared_memory(const struct shoal_group *group)
+shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out)
+{
+    return shoal_symmetric_create_on(group, bytes, SHOAL_CPU, symmetric_out);
+}
+
+static bool has_shared_memory(const struct shoal_group *group, shoal_device device)
 {
     const struct transport_memory *memory = group->peers.transport->memory;
-    return group_has_peers(group) && memory && memory->has_symmetric;
+    return group_has_peers(group) && memory && memory->has_symmetric &&
+           (device_is_host(device) || (memory->is_on_devices && device_row(device)->share_create));
 }
 
-shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out)
+shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoal_device device,
+                                          shoal_symmetric **symmetric_out)
 {
     TRY(group_check_open(group));
-    return create(group, bytes, /*is_plain=*/!has_shared_memory(group), symmetric_out);
+    return create(group, bytes, device, /*is_plain=*/!has_shared_memory(group, device), symmetric_out);
 }
 
 /* Memory that grows -------------------------------------------------------------------------------------- */
@@ -372,7 +440,7 @@ shoal_status symmetric_open_if_possible(shoal_group *group, uint32_t number, siz
         return SHOAL_ERR_NO_MEMORY;
     }
     shoal_status status;
-    if (has_shared_memory(group)) {
+    if (has_shared_memory(group, SHOAL_CPU)) {
         status = map_blocks(group, SHARED_OPENED, number, symmetric);
         symmetric->number = number;
     } else {
@@ -386,7 +454,7 @@ shoal_status symmetric_share(shoal_group *group, uint32_t number, size_t bytes, 
 {
     char text[ERROR_TEXT_BYTES];
     uint32_t id = 0;
-    bool has_memory = has_shared_memory(group);
+    bool has_memory = has_shared_memory(group, SHOAL_CPU);
     if (!group_has_peers(group)) {
         return mine;
     }
@@ -434,6 +502,11 @@ void *shoal_symmetric_peer(shoal_symmetric *symmetric, int group_rank)
         return NULL;
     }
     return symmetric->base + (size_t)group_rank * symmetric->stride;
+}
+
+shoal_device symmetric_device(const shoal_symmetric *symmetric)
+{
+    return symmetric->device;
 }
 
 size_t shoal_symmetric_bytes(const shoal_symmetric *symmetric)

@@ -58,7 +58,7 @@ bool group_has_windows(const shoal_group *group, shoal_device device)
     if (!transport->has_peers || !memory || !memory->has_windows) {
         return !transport->has_peers;
     }
-    return device_is_host(device) || (memory->has_windows_on_devices && device_row(device)->share_create);
+    return device_is_host(device) || (memory->is_on_devices && device_row(device)->share_create);
 }
 
 /* Creating --------------------------------------------------------------------------------------------- */
@@ -155,16 +155,15 @@ static shoal_status create_together(struct shoal_group *group, const struct shar
         window->area.id = id;
         mine = map_window(window, &layout);
     }
-    if (device_is_host(request->device)) {
-        TRY(shared_confirm(group, SHARED_WINDOW, id, mine));
-    } else {
+    if (!device_is_host(request->device)) {
         struct shared_memory *memory = NULL;
         char *descriptor =
             mine == SHOAL_OK ? (char *)segment_base(window->segment) + layout.descriptor_at : NULL;
-        TRY(shared_device_open(group, SHARED_WINDOW, id, request->device, request->bytes, descriptor, mine,
+        TRY(shared_device_open(group, SHARED_WINDOW, id, request->device, request->bytes, descriptor, &mine,
                                &memory));
         window->on_device = memory;
     }
+    TRY(shared_confirm(group, SHARED_WINDOW, id, mine));
     place(window, &layout, segment_base(window->segment));
     return SHOAL_OK;
 }
@@ -196,12 +195,7 @@ static shoal_status check_create(const struct shoal_group *group, shoal_device d
     }
     TRY(group_check_open(group));
     TRY(callback_check_capture("window_create"));
-    TRY(device_check(device, "window_create: device"));
-    if (!device_has_data(device)) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "window_create: device %s has no data", device_name(device));
-    }
-    return device_is_host(device) || !group_has_peers(group) ? SHOAL_OK
-                                                             : shared_device_check(device, SHARED_WINDOW);
+    return shared_device_check(group, device, SHARED_WINDOW);
 }
 
 shoal_status shoal_window_create_on(shoal_group *group, size_t bytes, shoal_device device,

@@ -87,10 +87,13 @@ bool group_has_peers(const shoal_group *group);
 bool group_has_windows(const shoal_group *group, shoal_device device);
 
 /*
- * Collective. Makes symmetric memory if the group's transport has it, otherwise plain memory of each member; the same
- * calls free it and return its address. For callers that profit from symmetric memory and can do without it.
+ * Collective. Makes symmetric memory of a device if the group's transport has it there, otherwise plain memory of each
+ * member; the same calls free it and return its address. For callers that profit from symmetric memory and can do
+ * without it.
  */
-shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out);
+shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoal_device device,
+                                          shoal_symmetric **symmetric_out);
+shoal_device symmetric_device(const shoal_symmetric *symmetric);
 
 /*
  * Makes symmetric memory in steps, for a caller that needs the memory before it is known when the others will come:

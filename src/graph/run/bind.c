@@ -461,8 +461,8 @@ static shoal_status share_memory(struct shoal_plan *plan)
     for (size_t i = 0; i < plan->n_groups; i++) {
         struct plan_group *group = &plan->groups[i];
         if (group->comm_bytes > 0) {
-            note_outcome(&outcome,
-                         symmetric_create_if_possible(group->group, group->comm_bytes, &group->symmetric));
+            note_outcome(&outcome, symmetric_create_if_possible(group->group, group->comm_bytes, SHOAL_CPU,
+                                                                &group->symmetric));
             group->comm = shoal_symmetric_data(group->symmetric);
         }
         /* Group by group, because only members of a group have the same order of windows. */

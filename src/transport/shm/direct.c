@@ -7,6 +7,9 @@
  * application had written it. Every rank raises `wrote` (release) after its last read and write of peers' memory
  * and returns after it has seen everybody's (acquire): only then may buffers be used again.
  *
+ * On a device the call that wrote the send buffer is waited for before the rank enters (shm.c), and the work of this one
+ * before it raises `wrote`.
+ *
  * In place is safe where the calls allow it: what a rank writes into a send buffer of its own (all_gather,
  * reduce_scatter, gather, scatter) no peer reads, and slice r of an all_reduce is read and written by rank r only.
  * all_to_all in place is not direct (shm_find_places).
@@ -14,8 +17,10 @@
 #include "base/fail_point.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
+#include "kernel/moves.h"
 #include "transport/blocks.h"
 #include "transport/shm/channel.h"
+#include "transport/shm/device.h"
 
 /* A rank reduces this much before it copies the result to the peers: it stays in the nearest cache. */
 #define DIRECT_CHUNK_BYTES ((size_t)16 * 1024)
@@ -27,6 +32,11 @@
 static size_t single_bytes(const struct collective *collective, int n_blocks)
 {
     return collective->pieces[0].count * shoal_dtype_bytes(collective->dtype) * (size_t)n_blocks;
+}
+
+static bool is_on_device(const struct collective *collective)
+{
+    return collective->device != SHOAL_CPU;
 }
 
 /* A peer's memory, mapped here. The peer says where it is, so the answer is checked. */
@@ -85,6 +95,28 @@ static shoal_status reduce_chunk(struct shm_channel *channel, const struct colle
     return SHOAL_OK;
 }
 
+/* Elements [from, to) at once. */
+static shoal_status reduce_on_device(struct shm_channel *channel, const struct collective *collective,
+                                     size_t from, size_t to)
+{
+    const struct kernel_table *kernels = kernel_of(collective->device);
+    size_t offset = from * shoal_dtype_bytes(collective->dtype);
+    struct address result = address_of(channel->targets[channel->rank] + offset);
+    struct moves moves;
+    for (int i = 0; i < channel->n_ranks; i++) {
+        channel->sources[i] = channel->peers[i] + offset;
+    }
+    TRY(kernels->reduce(collective->reduce, collective->dtype, channel->targets[channel->rank] + offset,
+                        channel->sources, (size_t)channel->n_ranks, to - from, collective->factor));
+    moves_begin(&moves, collective->device);
+    for (int i = 1; i < channel->n_ranks; i++) {
+        int peer = (channel->rank + i) % channel->n_ranks;
+        moves_copy(&moves, collective->dtype, address_of(channel->targets[peer] + offset), result, to - from);
+    }
+    moves_end(&moves);
+    return SHOAL_OK;
+}
+
 static shoal_status run_all_reduce(struct shm_channel *channel, const struct collective *collective)
 {
     const struct collective_piece *piece = &collective->pieces[0];
@@ -97,11 +129,14 @@ static shoal_status run_all_reduce(struct shm_channel *channel, const struct col
                                  &channel->targets[i]));
         }
     }
+    size_t begin = block_share_begin(piece->count, channel->n_ranks, channel->rank, element_bytes);
     size_t end = block_share_begin(piece->count, channel->n_ranks, channel->rank + 1, element_bytes);
+    if (is_on_device(collective)) {
+        return begin < end ? reduce_on_device(channel, collective, begin, end) : SHOAL_OK;
+    }
     bool is_streaming = kernel_is_streaming(piece->count * element_bytes);
     size_t chunk = (is_streaming ? STREAM_CHUNK_BYTES : DIRECT_CHUNK_BYTES) / element_bytes;
-    for (size_t at = block_share_begin(piece->count, channel->n_ranks, channel->rank, element_bytes);
-         at < end;) {
+    for (size_t at = begin; at < end;) {
         size_t elements = end - at < chunk ? end - at : chunk;
         TRY(reduce_chunk(channel, collective, at * element_bytes, elements));
         at += elements;
@@ -120,8 +155,9 @@ static shoal_status reduce_block(struct shm_channel *channel, const struct colle
     for (int i = 0; i < channel->n_ranks; i++) {
         channel->sources[i] = channel->peers[i] + offset_bytes;
     }
-    return kernel_reduce(collective->reduce, collective->dtype, piece->recv, channel->sources,
-                         (size_t)channel->n_ranks, piece->count, collective->factor);
+    return kernel_of(collective->device)
+        ->reduce(collective->reduce, collective->dtype, piece->recv, channel->sources,
+                 (size_t)channel->n_ranks, piece->count, collective->factor);
 }
 
 /* One part of a list after the other. */
@@ -139,8 +175,9 @@ static shoal_status reduce_scatter_part(struct shm_channel *channel, const struc
         }
         channel->sources[i] = buffer + (size_t)channel->rank * block;
     }
-    return kernel_reduce(collective->reduce, collective->dtype, piece->recv, channel->sources,
-                         (size_t)channel->n_ranks, piece->count, collective->factor);
+    return kernel_of(collective->device)
+        ->reduce(collective->reduce, collective->dtype, piece->recv, channel->sources,
+                 (size_t)channel->n_ranks, piece->count, collective->factor);
 }
 
 static shoal_status run_reduce_scatter(struct shm_channel *channel, const struct collective *collective)
@@ -164,12 +201,19 @@ static void take_blocks(struct shm_channel *channel, const struct collective *co
     const struct collective_piece *piece = &collective->pieces[0];
     size_t block = single_bytes(collective, 1);
     size_t whole_bytes = single_bytes(collective, channel->n_ranks);
+    struct moves moves;
+    moves_begin(&moves, collective->device);
     for (int i = 0; i < channel->n_ranks; i++) {
         int peer = (channel->rank + i) % channel->n_ranks;
         char *target = (char *)piece->recv + (size_t)peer * block;
-        kernel_copy_part(target, channel->peers[peer] + from_bytes, block,
-                         whole_bytes); /* in place it does nothing */
+        const char *source = channel->peers[peer] + from_bytes;
+        if (!is_on_device(collective)) {
+            kernel_copy_part(target, source, block, whole_bytes); /* in place it does nothing */
+        } else if (target != source) {
+            moves_copy(&moves, SHOAL_U8, address_of(target), address_of(source), block);
+        }
     }
+    moves_end(&moves);
 }
 
 static shoal_status run_from_root(struct shm_channel *channel, const struct collective *collective)
@@ -186,7 +230,11 @@ static shoal_status run_from_root(struct shm_channel *channel, const struct coll
     char *buffer;
     TRY(find_peer_buffer(channel, collective, collective->root, /*is_send=*/true,
                          single_bytes(collective, is_scatter ? channel->n_ranks : 1), &buffer));
-    kernel_copy(piece->recv, buffer + (is_scatter ? (size_t)channel->rank * block : 0), block);
+    struct moves moves;
+    moves_begin(&moves, collective->device);
+    moves_copy(&moves, SHOAL_U8, address_of(piece->recv),
+               address_of(buffer + (is_scatter ? (size_t)channel->rank * block : 0)), block);
+    moves_end(&moves);
     return SHOAL_OK;
 }
 
@@ -235,6 +283,9 @@ shoal_status shm_direct_run(struct shm_channel *channel, struct collective *coll
 {
     FAIL_POINT("shm direct");
     TRY(move_data(channel, collective));
+    if (is_on_device(collective)) {
+        TRY(shm_finish_work(channel, collective));
+    }
     shm_raise_wrote(channel);
     FAIL_POINT("shm direct wrote");
     TRY(shm_wait_wrote(channel, collective));

@@ -256,18 +256,45 @@ static shoal_status run_large(struct shm_channel *channel, struct collective *co
                                                          : shm_staged_run(channel, collective);
 }
 
-/* Buffers of a device have one algorithm, and windows theirs. */
+static enum shm_algorithm pick_on_device(struct shm_channel *channel, const struct collective *collective)
+{
+    struct region_place send;
+    struct region_place recv;
+    const struct shm_algorithm_query query = {.kind = collective->kind,
+                                              .n_ranks = channel->n_ranks,
+                                              .slot_bytes = SIZE_MAX, /* slots are host memory */
+                                              .bytes = collective_bytes(collective, channel->n_ranks),
+                                              .is_symmetric =
+                                                  shm_find_places(channel, collective, &send, &recv)};
+    return shm_algorithm_pick(&query, NULL);
+}
+
 static shoal_status run_in_stream(struct shm_channel *channel, struct collective *collective)
 {
-    bool is_window = collective->kind == COLLECTIVE_WINDOW_GATHER;
     TRY(stream_follow(collective->device, collective->event));
-    if (channel->n_ranks == 1) {
-        collective->algorithm = SHM_ALGORITHM_LOCAL;
+    enum shm_algorithm algorithm = pick_on_device(channel, collective);
+    collective->algorithm = (int)algorithm;
+    switch (algorithm) {
+    case SHM_ALGORITHM_LOCAL:
         TRY(shm_local_run(channel, collective));
-        return shm_finish_work(channel, collective);
+        break;
+    case SHM_ALGORITHM_WINDOW:
+        TRY(shm_window_run(channel, collective));
+        break;
+    case SHM_ALGORITHM_DIRECT:
+        /* Peers read this rank's buffers when it has entered. */
+        TRY(shm_finish_work(channel, collective));
+        TRY(run_large(channel, collective));
+        break;
+    case SHM_ALGORITHM_STAGED:
+        TRY(run_large(channel, collective));
+        break;
+    case SHM_ALGORITHM_ONESHOT:
+    case SHM_ALGORITHM_SINGLE:
+    case SHM_ALGORITHM_COUNT:
+        return error_set(SHOAL_ERR_INTERNAL, "no algorithm for %s on a device",
+                         collective_rows[collective->kind].name);
     }
-    collective->algorithm = is_window ? SHM_ALGORITHM_WINDOW : SHM_ALGORITHM_STAGED;
-    TRY(is_window ? shm_window_run(channel, collective) : run_large(channel, collective));
     return shm_finish_work(channel, collective);
 }
 
@@ -333,7 +360,7 @@ static shoal_status drop_name(const struct transport_peers *peers, const char *n
 
 static const struct transport_memory memory = {.has_symmetric = true,
                                                .has_windows = true,
-                                               .has_windows_on_devices = true,
+                                               .is_on_devices = true,
                                                .open = open_memory_together,
                                                .drop = drop_name};
 

@@ -96,14 +96,20 @@ struct sweep_case {
     enum sweep_memory memory;
 };
 
+/* Memory for the buffers of a case. */
+struct sweep_arena {
+    unsigned char *buffers[2]; /* send, recv; on a device, where the processor reaches its memory */
+    ptrdiff_t to_device;       /* from there to the addresses that calls are given; 0 on the CPU */
+};
+
 /* A rank's side of a sweep. */
 struct sweep {
     struct rank *self;
     shoal_group *group;
     shoal_symmetric *symmetric; /* NULL: the transport has none */
-    unsigned char *heap[2];     /* send, recv; on a device, where the processor reaches its memory */
-    ptrdiff_t to_device;        /* from there to the addresses that calls are given; 0 on the CPU */
-    shoal_tensor *device_memory;
+    struct sweep_arena block;   /* in it */
+    struct sweep_arena heap;
+    shoal_tensor *device_memory; /* that of the heap; NULL on the CPU */
     size_t n_cases;
 };
 
@@ -366,14 +372,23 @@ static inline void sweep_list_blocks(unsigned char *buffer, const size_t *counts
     }
 }
 
+static inline const struct sweep_arena *sweep_arena_of(const struct sweep *sweep,
+                                                       const struct sweep_case *one)
+{
+    bool is_symmetric =
+        one->memory == SWEEP_SYMMETRIC || (one->memory == SWEEP_MIXED && sweep->self->rank % 2 == 0);
+    return is_symmetric && sweep->symmetric ? &sweep->block : &sweep->heap;
+}
+
 /* Addresses of the parts as calls are given them. */
 static inline void sweep_give_parts(const struct sweep *sweep, const struct sweep_case *one,
                                     const struct sweep_part *parts, struct sweep_part *given)
 {
+    ptrdiff_t to_device = sweep_arena_of(sweep, one)->to_device;
     for (int p = 0; p < sweep_n_parts(one); p++) {
         given[p] = parts[p];
-        given[p].send += sweep->to_device;
-        given[p].recv = parts[p].recv ? parts[p].recv + sweep->to_device : NULL;
+        given[p].send += to_device;
+        given[p].recv = parts[p].recv ? parts[p].recv + to_device : NULL;
     }
 }
 
@@ -524,12 +539,7 @@ static inline void sweep_place(const struct sweep *sweep, const struct sweep_cas
     int n_ranks = sweep->self->n_ranks;
     size_t bytes = dtype_bytes(one->dtype);
     enum sweep_in_place in_place = one->is_in_place ? sweep_rows[one->op].in_place : SWEEP_NEVER;
-    bool is_symmetric = one->memory == SWEEP_SYMMETRIC || (one->memory == SWEEP_MIXED && rank % 2 == 0);
-    unsigned char *arenas[2] = {sweep->heap[0], sweep->heap[1]};
-    if (is_symmetric && sweep->symmetric) {
-        arenas[0] = shoal_symmetric_data(sweep->symmetric);
-        arenas[1] = arenas[0] + shoal_symmetric_bytes(sweep->symmetric) / 2;
-    }
+    unsigned char *const *arenas = sweep_arena_of(sweep, one)->buffers;
     size_t skew = one->is_skewed ? (size_t)rank : 0;
     size_t offsets[2] = {SWEEP_GUARD + one->send_shift + skew, SWEEP_GUARD + one->recv_shift + skew};
     size_t base = 0;

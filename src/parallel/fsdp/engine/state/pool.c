@@ -27,9 +27,6 @@ void fsdp_pool_init(struct fsdp_pool *pool, enum fsdp_pool_kind kind, shoal_grou
 void fsdp_pool_set_device(struct fsdp_pool *pool, shoal_device device)
 {
     pool->device = device;
-    if (pool->kind == FSDP_BUFFERS && !device_is_host(device)) {
-        pool->group = NULL; /* there is no symmetric memory */
-    }
 }
 
 static enum fsdp_memory_kind memory_kind(const struct fsdp_pool *pool)
@@ -174,7 +171,7 @@ static shoal_status allocate(const struct fsdp_pool *pool, struct fsdp_block *bl
         return SHOAL_OK;
     }
     if (pool->group) {
-        TRY(symmetric_create_if_possible(pool->group, block->bytes, &block->symmetric));
+        TRY(symmetric_create_if_possible(pool->group, block->bytes, pool->device, &block->symmetric));
         block->data = address_of(shoal_symmetric_data(block->symmetric));
         return SHOAL_OK;
     }
@@ -183,22 +180,33 @@ static shoal_status allocate(const struct fsdp_pool *pool, struct fsdp_block *bl
 
 #define NAME_NUMBERS (MODULE_NAME_CHARACTERS / sizeof(int64_t))
 
-/* Compares with the other ranks what the block is for, and on which device. Purposes of windows have no details of
-   their own, and other blocks on a device have no group. */
+/* Compares with the other ranks what the block is for, and on which device it is if that is not the CPU. */
 static shoal_status compare(const struct fsdp_pool *pool, const struct purpose *purpose)
 {
-    int64_t details[2 + NAME_NUMBERS] = {DETAIL_SET, NAME_NUMBERS};
     char words[PURPOSE_WORDS_BYTES];
     struct purpose call = *purpose;
-    if (!device_is_host(pool->device)) {
-        const char *name = device_name(pool->device);
-        memcpy(&details[2], name, strlen(name));
-        (void)snprintf(words, sizeof words, "%.120s on device %s", purpose->words, name);
-        call.words = words;
-        call.details = details;
-        call.n_details = sizeof details / sizeof details[0];
+    if (device_is_host(pool->device)) {
+        return collectives_barrier(pool->group, purpose);
     }
-    return collectives_barrier(pool->group, &call);
+    const char *name = device_name(pool->device);
+    int64_t *details = mem_alloc_zeroed(purpose->n_details + 2 + NAME_NUMBERS, sizeof *details);
+    if (!details) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    size_t n = purpose->n_details;
+    for (size_t i = 0; i < n; i++) {
+        details[i] = purpose->details[i];
+    }
+    details[n++] = DETAIL_SET;
+    details[n++] = NAME_NUMBERS;
+    memcpy(&details[n], name, strlen(name));
+    (void)snprintf(words, sizeof words, "%.120s on device %s", purpose->words, name);
+    call.words = words;
+    call.details = details;
+    call.n_details = n + NAME_NUMBERS;
+    shoal_status status = collectives_barrier(pool->group, &call);
+    mem_free(details);
+    return status;
 }
 
 /* Makes a block in place of blocks that are too small. */
