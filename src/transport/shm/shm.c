@@ -274,26 +274,14 @@ static shoal_status run_in_stream(struct shm_channel *channel, struct collective
     TRY(stream_follow(collective->device, collective->event));
     enum shm_algorithm algorithm = pick_on_device(channel, collective);
     collective->algorithm = (int)algorithm;
-    switch (algorithm) {
-    case SHM_ALGORITHM_LOCAL:
+    if (algorithm == SHM_ALGORITHM_LOCAL) {
         TRY(shm_local_run(channel, collective));
-        break;
-    case SHM_ALGORITHM_WINDOW:
+    } else if (algorithm == SHM_ALGORITHM_WINDOW) {
         TRY(shm_window_run(channel, collective));
-        break;
-    case SHM_ALGORITHM_DIRECT:
-        /* Peers read this rank's buffers when it has entered. */
-        TRY(shm_finish_work(channel, collective));
+    } else {
+        /* What goes from buffer to buffer is read by peers when this rank has entered. */
+        TRY(algorithm == SHM_ALGORITHM_DIRECT ? shm_finish_work(channel, collective) : SHOAL_OK);
         TRY(run_large(channel, collective));
-        break;
-    case SHM_ALGORITHM_STAGED:
-        TRY(run_large(channel, collective));
-        break;
-    case SHM_ALGORITHM_ONESHOT:
-    case SHM_ALGORITHM_SINGLE:
-    case SHM_ALGORITHM_COUNT:
-        return error_set(SHOAL_ERR_INTERNAL, "no algorithm for %s on a device",
-                         collective_rows[collective->kind].name);
     }
     return shm_finish_work(channel, collective);
 }
