@@ -572,8 +572,9 @@ def start_rank(seed: int, n_ranks: int, rank: int, folder: str, repeat: int) -> 
     os.dup2(output, 2)
     os.close(output)
     faulthandler.enable()
-    # A forked child makes torch's pool of threads again when it is first used, which two threads must not do at once.
-    torch.arange(1)
+    # A forked child makes torch's pool of threads again when a thread first sets their number. Two threads must not do
+    # so at once ("Invalid thread pool!"), and one that has set it before the fork does not do so again by itself.
+    torch.set_num_threads(torch.get_num_threads())
     try:
         run_rank(seed, n_ranks, rank, folder, repeat)
     except ChildEnds:
