@@ -21,6 +21,8 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "comm/call/collectives.h"
+#include "comm/lane/handles.h"
+#include "device/device.h"
 #include "op/tracer.h"
 #include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/agree/compare.h"
@@ -441,6 +443,20 @@ static shoal_status after_forward(void *context, const shoal_forward_call *call)
     return SHOAL_OK;
 }
 
+/* A gather of shards on a device that was issued ahead, and that nobody waits for now, still reads them, on the thread of
+   its lane: who writes them waits for it. (Without memory for the fence nobody does. What the gather then sees half
+   written is not used: the write is noticed, and the unit is gathered again.) */
+static void note_reads(const struct fsdp_wrapper *wrapper)
+{
+    const struct fsdp_unit *unit = wrapper->unit;
+    if (!unit->gather.is_pending || !unit->gather.work || device_is_host(unit->device)) {
+        return;
+    }
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        (void)!storage_add_read(wrapper->tensors[i].sharded->storage, work_completion(unit->gather.work));
+    }
+}
+
 /* Between calls, parameters must be shards, which can be written. What was gathered stays until the next call. Ranks on
    which the call goes on wait for this one, and are told; inside a backward pass, or in a capture, others tell them. */
 static void after_failure(void *context, const shoal_forward_call *call)
@@ -453,6 +469,9 @@ static void after_failure(void *context, const shoal_forward_call *call)
         return;
     }
     show_shards(root);
+    for (size_t i = 0; i < root->n_wrappers && !is_captured; i++) {
+        note_reads(root->wrappers[i]);
+    }
     if (!is_captured && !call->is_recompute) {
         (void)tell_failure(root, shoal_scope_error()); /* which has the text */
     }
