@@ -206,7 +206,7 @@ shoal_fully_shard_context(shoal_module *module, shoal_fsdp **fsdp_out);
  * or mesh that has whole ones under the same paths. Collective: `root` is compared. On other ranks `whole` is not
  * read, and may be NULL. Parameters are sent one after the other, so no other rank ever holds a whole one that is
  * sharded. A parameter or buffer that is missing or differs in shape or dtype is an error on all ranks, before
- * anything is changed.
+ * anything is changed. The two modules may be on different devices.
  */
 SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status
 shoal_fully_shard_broadcast_all(shoal_module *module, const shoal_module *whole, int root);

@@ -16,7 +16,6 @@
 #include "parallel/fsdp/module/handles.h"
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/fully_shard.h"
-#include "device/device.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
@@ -32,6 +31,8 @@ struct sender {
     char *blocks;
     size_t staged_bytes; /* of the largest parameter that is on another mesh than the module */
     char *staged;        /* such a parameter as a whole, on all ranks */
+    size_t read_bytes;   /* of the largest tensor of `whole` that has to be copied to be sent */
+    char *read;
 };
 
 static shoal_tensor *find_whole(const struct sender *sender, const shoal_module_entry *entry)
@@ -54,8 +55,14 @@ static struct fsdp_param *param_of(const shoal_fsdp_param *found)
     return found ? &found->unit->params[found->index] : NULL;
 }
 
+/* Whether the elements of a tensor lie in memory of the host as they are sent. */
+static bool is_sent_in_place(const shoal_tensor *whole)
+{
+    return whole->is_contiguous && device_is_host(whole->storage->device);
+}
+
 /* Checks that the root's whole module has a tensor of the same dtype and shape under the entry's path. */
-static shoal_status check_whole(const struct sender *sender, const shoal_module_entry *entry,
+static shoal_status check_whole(struct sender *sender, const shoal_module_entry *entry,
                                 const struct fsdp_param *param)
 {
     const struct layout *layout = &entry->tensor->layout;
@@ -76,10 +83,12 @@ static shoal_status check_whole(const struct sender *sender, const shoal_module_
         return error_set(SHOAL_ERR_INVALID, "%s: %s is %s %s, but %s %s in the whole module", sender->call,
                          entry->path, shoal_dtype_name(dtype), here, shoal_dtype_name(whole->dtype), there);
     }
-    if (!whole->is_contiguous || !device_is_host(whole->storage->device)) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "%s: %s of the whole module is %s %s", sender->call,
-                         entry->path, whole->is_contiguous ? "on device" : "not contiguous, on device",
-                         device_name(whole->storage->device));
+    if (!device_has_data(whole->storage->device)) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "%s: %s of the whole module has no data", sender->call,
+                         entry->path);
+    }
+    if (!is_sent_in_place(whole) && tensor_bytes(whole) > sender->read_bytes) {
+        sender->read_bytes = tensor_bytes(whole);
     }
     return tensor_wait_readable(whole);
 }
@@ -158,6 +167,18 @@ static shoal_status send_whole(const struct sender *sender, const struct fsdp_pa
     return fsdp_array_load(&shard, sender->staged);
 }
 
+/* Gives the values of an entry, which `read` holds until the next one. */
+static shoal_status read_whole(const struct sender *sender, const shoal_module_entry *entry,
+                               void **values_out)
+{
+    const shoal_tensor *whole = find_whole(sender, entry);
+    if (is_sent_in_place(whole)) {
+        return tensor_host_address(whole, values_out);
+    }
+    *values_out = sender->read;
+    return shoal_read(whole, sender->read, tensor_bytes(whole));
+}
+
 static shoal_status send_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
     struct sender *sender = context;
@@ -166,7 +187,7 @@ static shoal_status send_entry(void *context, const shoal_module_entry *entry, s
     (void)next;
     TRY(find_entry(sender, entry, &found));
     if (sender->is_root) {
-        TRY(tensor_host_address(find_whole(sender, entry), &values));
+        TRY(read_whole(sender, entry, &values));
     }
     if (found && is_elsewhere(sender, found)) {
         TRY(send_whole(sender, param_of(found), values));
@@ -194,7 +215,8 @@ static shoal_status prepare_sender(struct sender *sender)
     }
     if (sender->is_root) {
         sender->blocks = mem_alloc(sender->blocks_bytes + 1);
-        return sender->blocks ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+        sender->read = mem_alloc(sender->read_bytes + 1);
+        return sender->blocks && sender->read ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
     }
     return SHOAL_OK;
 }
@@ -222,6 +244,7 @@ shoal_status shoal_fully_shard_broadcast_all(shoal_module *module, const shoal_m
     if (status == SHOAL_OK) {
         status = shoal_module_walk(module, SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS, send_entry, &sender);
     }
+    mem_free(sender.read);
     mem_free(sender.staged);
     mem_free(sender.blocks);
     return status;
