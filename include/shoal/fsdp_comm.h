@@ -20,6 +20,9 @@
  * Threads: a callback runs on the thread that made the call of which it is a part. It may use the group that it is
  * given, and groups of the program's own. It must not call back into the context that it is part of: steps, gathers by
  * hand, reset and the like are SHOAL_ERR_STATE there.
+ * Devices: where the unit is on a device, so is all memory that callbacks get and allocate. They read and write it by
+ * collectives with that device (shoal_collective.device) or behind the device's compute stream, and `release` gives
+ * memory back behind that stream, too: what reads it may not have run yet. Extensions need host memory.
  * Errors: if a callback returns another status than SHOAL_OK, the call that it is part of, or shoal_backward, fails
  * with that status; shoal_fsdp_reset ends the step. If it fails on some ranks only, the step fails on all: the other
  * ranks get its error text as soon as they need that rank, unless they are waiting for it on a group of the program's
@@ -36,6 +39,7 @@
 #include "shoal/dtype.h"
 #include "shoal/group.h"
 #include "shoal/status.h"
+#include "shoal/tensor.h"
 #include "shoal/work.h"
 
 SHOAL_BEGIN_DECLS
@@ -53,6 +57,7 @@ typedef struct shoal_reduced_gradients {
     const char *unit;      /* the name of the unit */
     size_t n_parts;        /* how many parameters of the unit have a gradient */
     const void *layout;    /* for shoal_reduced_gradients_part */
+    shoal_device device;   /* whose memory data is */
 } shoal_reduced_gradients;
 #define SHOAL_REDUCED_GRADIENTS_INIT SHOAL_SIZED(shoal_reduced_gradients)
 

@@ -773,6 +773,7 @@ class shoal_reduced_gradients(Structure):
         ("unit", c_char_p),
         ("n_parts", c_size_t),
         ("layout", c_void_p),
+        ("device", c_int),
     ]
 
 
@@ -958,7 +959,7 @@ SIZES = {
     shoal_pass_report: (32, 8),
     shoal_pending_gradient: (64, 8),
     shoal_plan_stats: (88, 8),
-    shoal_reduced_gradients: (72, 8),
+    shoal_reduced_gradients: (80, 8),
     shoal_reduced_part: (32, 8),
     shoal_safetensors_info: (48, 8),
     shoal_shard_layout: (216, 8),

@@ -3,7 +3,10 @@
  * The hook behind reductions, and units that had no backward pass. A model over shards alone whose hook adds up over
  * the replicas must train to the bits of one that has replicas.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_model.h"
+#include "fixtures/reduced.h"
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
@@ -37,10 +40,7 @@ static shoal_status run_hook(void *context, const shoal_reduced_gradients *reduc
         return fails ? SHOAL_ERR_CANCELLED : SHOAL_OK;
     }
     shoal_status status =
-        hook->starts ? shoal_group_all_reduce_start(hook->group, reduced->data, reduced->data, reduced->count,
-                                                    reduced->dtype, hook->reduce, work_out)
-                     : shoal_group_all_reduce(hook->group, reduced->data, reduced->data, reduced->count,
-                                              reduced->dtype, hook->reduce);
+        reduced_all_reduce(reduced, hook->group, hook->reduce, hook->starts ? work_out : NULL);
     return fails ? SHOAL_ERR_CANCELLED : status;
 }
 
@@ -131,10 +131,11 @@ TEST_RANKS(adds_up_over_replicas, 4)
 static shoal_status sum_up(void *context, const shoal_reduced_gradients *reduced, shoal_work **work_out)
 {
     double *sum = context;
+    const shoal_reduced_gradients here = reduced_here(reduced);
     (void)work_out;
-    for (size_t i = 0; i < reduced->count; i++) {
-        *sum += reduced->dtype == SHOAL_F64 ? ((const double *)reduced->data)[i]
-                                            : (double)((const float *)reduced->data)[i];
+    for (size_t i = 0; i < here.count; i++) {
+        *sum +=
+            here.dtype == SHOAL_F64 ? ((const double *)here.data)[i] : (double)((const float *)here.data)[i];
     }
     return SHOAL_OK;
 }
@@ -226,19 +227,20 @@ static void scale_part(const shoal_reduced_gradients *reduced, const shoal_reduc
 static shoal_status scale_parts(void *context, const shoal_reduced_gradients *reduced, shoal_work **work_out)
 {
     struct walk *walk = context;
-    const char *end = (char *)reduced->data + reduced->count * shoal_dtype_bytes(reduced->dtype);
+    const shoal_reduced_gradients here = reduced_here(reduced);
+    const char *end = (char *)here.data + here.count * shoal_dtype_bytes(here.dtype);
     (void)work_out;
-    walk->beside += add_up(reduced, reduced->data, reduced->count);
-    for (size_t i = 0; i < reduced->n_parts; i++) {
+    walk->beside += add_up(&here, here.data, here.count);
+    for (size_t i = 0; i < here.n_parts; i++) {
         shoal_reduced_part part = SHOAL_REDUCED_PART_INIT;
-        CHECK_OK(shoal_reduced_gradients_part(reduced, i, &part));
+        CHECK_OK(shoal_reduced_gradients_part(&here, i, &part));
         CHECK((uintptr_t)part.data % 64 == 0);
-        CHECK((char *)part.data >= (char *)reduced->data &&
-              (char *)part.data + part.count * shoal_dtype_bytes(reduced->dtype) <= end);
-        walk->beside -= add_up(reduced, part.data, part.count);
+        CHECK((char *)part.data >= (char *)here.data &&
+              (char *)part.data + part.count * shoal_dtype_bytes(here.dtype) <= end);
+        walk->beside -= add_up(&here, part.data, part.count);
         for (int id = 0; id < MODEL_PARAMS; id++) {
             if (strcmp(walk->names[id], part.name) == 0) {
-                scale_part(reduced, &part, id + 1);
+                scale_part(&here, &part, id + 1);
                 walk->n_parts++;
             }
         }

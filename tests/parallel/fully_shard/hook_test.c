@@ -7,6 +7,7 @@
 
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
+#include "fixtures/reduced.h"
 
 #include "shoal/group.h"
 
@@ -29,10 +30,7 @@ static shoal_status average(void *context, const shoal_reduced_gradients *reduce
     if (!hook->group) {
         return SHOAL_OK;
     }
-    return hook->starts ? shoal_group_all_reduce_start(hook->group, reduced->data, reduced->data,
-                                                       reduced->count, reduced->dtype, SHOAL_AVG, work_out)
-                        : shoal_group_all_reduce(hook->group, reduced->data, reduced->data, reduced->count,
-                                                 reduced->dtype, SHOAL_AVG);
+    return reduced_all_reduce(reduced, hook->group, SHOAL_AVG, hook->starts ? work_out : NULL);
 }
 
 static shoal_group *make_group(shoal_world *world, int first, int second, const char *tag)

@@ -239,7 +239,8 @@ static shoal_status run_hook(struct fsdp_reduction *reduction)
         .replicas = mesh->replicate,
         .unit = unit->name,
         .n_parts = count_parts(unit),
-        .layout = unit};
+        .layout = unit,
+        .device = unit->device};
     reduction->was_hooked = true;
     error_clear();
     unit->context->n_callbacks++;
