@@ -345,7 +345,7 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast_ar
                                                                                     void *shard, int root);
 
 /* Pending gradients of one parameter on this rank: backward passes did not reduce them, because of shoal_fsdp_set_sync
-   or shoal_fsdp_set_all_reduce. */
+   or shoal_fsdp_set_all_reduce. They are on the shard's device. */
 typedef struct shoal_pending_gradient {
     size_t struct_size; /* sizeof(shoal_pending_gradient) */
     void *full;         /* of the whole parameter, not reduced at all; NULL if there is none */

@@ -91,9 +91,9 @@ SHOAL_API shoal_tensor *shoal_from_device_memory(shoal_device device, void *data
 SHOAL_API const void *shoal_data(const shoal_tensor *tensor);
 
 /* Waits for writes and reads in flight, counts as a change (shoal_tensor_version), and returns the first element's
-   address. NULL, with the reason
-   in shoal_error_text, for a tensor that is read-only: a parameter that is gathered from shards (shoal/fully_shard.h).
-   In-place operations, collectives that write it, and exports refuse such a tensor too. */
+   address. NULL, with the reason in shoal_error_text, for a tensor that is read-only: a parameter that is gathered from
+   shards (shoal/fully_shard.h). In-place operations, collectives that write it, and exports refuse such a tensor,
+   too. */
 SHOAL_API void *shoal_mutable_data(shoal_tensor *tensor);
 
 /*

@@ -304,10 +304,12 @@ FUNCTIONAL_ON_1_TO_5(many_rounds_have_the_bits_of_the_cpu)
     const int64_t n = self->n_ranks;
     const int64_t counts[] = {0, n, half - half % n, 2 * half + n - 2 * half % n,
                               5 * half + n - 5 * half % n};
+    const size_t n_counts =
+        sizeof counts / sizeof counts[0] - HARNESS_HAS_TSAN; /* the last takes it a minute */
     collective_function *const functions[] = {reduce_all, gather_all, reduce_and_scatter, exchange,
                                               broadcast_last};
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
-        for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+        for (size_t k = 0; k < n_counts; k++) {
             check_same(self, functions[i], counts[k]);
         }
     }

@@ -179,8 +179,8 @@ static _Atomic(struct region *) regions;
 
 static shoal_status fail_sharing(const char *what)
 {
-    return apart_services->set_error(SHOAL_ERR_SYSTEM, "device " APART_NAME ": %s: %s", what,
-                                     strerror(errno));
+    return apart_services->set_error(errno == ENOMEM ? SHOAL_ERR_NO_MEMORY : SHOAL_ERR_SYSTEM,
+                                     "device " APART_NAME ": %s: %s", what, strerror(errno));
 }
 
 static shoal_status map_region(int fd, size_t bytes, void **data_out)
@@ -189,8 +189,12 @@ static shoal_status map_region(int fd, size_t bytes, void **data_out)
     char *reserved = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     char *reached = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (!region || reserved == MAP_FAILED || reached == MAP_FAILED) {
+        shoal_status status = fail_sharing("mapping shared memory");
         free(region);
-        return fail_sharing("mapping shared memory");
+        (void)(reserved == MAP_FAILED || munmap(reserved, bytes));
+        (void)(reached == MAP_FAILED || munmap(reached, bytes));
+        (void)close(fd);
+        return status;
     }
     *region = (struct region){.space = reserved, .bytes_of_space = reached, .fd = fd};
     atomic_init(&region->bytes, bytes);

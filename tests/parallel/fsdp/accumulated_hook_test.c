@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* An optimizer inside the backward pass, with the explicit calls: hooks for gradients that have been added to those of
    their shards. */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_model.h"
 #include "parallel/fsdp/explicit/explicit.h"
 
@@ -38,7 +40,8 @@ static shoal_status optimize(void *context, int id, shoal_fsdp_shard *shard)
     }
     CHECK(shard->grad != NULL);
     if (!optimizer->only_looks) {
-        model_update(shard->data, optimizer->momentum[id], shard->grad, shard->count);
+        model_update(test_reach_given(shard->data), optimizer->momentum[id], test_reach_given(shard->grad),
+                     shard->count);
         shard->grad = NULL;
     }
     return SHOAL_OK;
@@ -279,7 +282,7 @@ struct writer {
 static shoal_status write_number(void *context, int id, shoal_fsdp_shard *shard)
 {
     struct writer *writer = context;
-    float *values = shard->data;
+    float *values = test_reach_given(shard->data);
     writer->n_landed[id]++;
     for (size_t i = 0; i < shard->count; i++) {
         values[i] = (float)writer->n_landed[id];

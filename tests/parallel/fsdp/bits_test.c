@@ -3,6 +3,8 @@
  * Bits: whatever shards, replicas, buffers, prefetching and resharding there are, training ends with the bits of one
  * process that adds the parts of the batch in rank order; and norms are the same number for any number of ranks.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_model.h"
 #include "harness/harness.h"
 

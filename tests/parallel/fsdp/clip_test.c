@@ -3,6 +3,8 @@
  * Norms of gradients: one number, whatever the ranks, shards and replicas; padding does not count, replicas count once;
  * and what clipping does with it.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "conformance/ops/scalar.h"
 #include "fixtures/fsdp_model.h"
 

@@ -3,6 +3,8 @@
  * More ranks than a machine like this one has cores, and more than parameters have rows: what is gathered, over all and
  * over neighbours, and what is reduced.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_model.h"
 #include "kernel/kernel.h"
 

@@ -6,6 +6,8 @@
  */
 #include <math.h>
 
+#include "fixtures/fsdp_on_device.h"
+
 #include "base/clock.h"
 #include "fixtures/rank_world.h"
 #include "harness/harness.h"

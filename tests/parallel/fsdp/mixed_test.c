@@ -4,6 +4,8 @@
  * element at a time that shares nothing with the library but the rules: gradients are added in the dtype of compute,
  * reduced in that of the reduction, and kept in the one the parameter is stored in.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "conformance/ops/scalar.h"
 #include "fixtures/fsdp_model.h"
 

@@ -4,6 +4,8 @@
  * embedding. Unit 0 is used at both ends of the model, units 1 and 2 lie between. Gradients depend on the weights
  * that are read, so that a wrong one is seen; one process computes the same without the library.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_kinds.h"
 
 enum {

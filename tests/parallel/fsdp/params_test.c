@@ -6,6 +6,8 @@
  */
 #include <stdlib.h>
 
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_kinds.h"
 
 #define SHAPE(...) ((const int64_t[]){__VA_ARGS__})

@@ -3,6 +3,8 @@
  * Gradients that wait: looked at, changed, and reduced without a backward pass. Reduced by hand after the last
  * backward pass of a step they must have the bits that they have when that backward pass reduces them.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_model.h"
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof(array)[0]))

@@ -3,6 +3,8 @@
  * After something went wrong: a step that was given up at any point, an allocation that failed. A reset, and the next
  * step has the bits of one that nothing went wrong before. Also: what many steps leave behind, which is nothing.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_model.h"
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof(array)[0]))
@@ -240,8 +242,10 @@ TEST_RANKS(a_step_without_memory_can_be_made_again, 1)
 #define SPARE_FRAMES 96
 
 /* While no rank is ahead: messages of one that is are kept until they are needed. */
+/* What is freed behind work of a device is freed by then. */
 static size_t count_blocks(struct rank *self)
 {
+    CHECK_OK(shoal_device_synchronize(test_device()));
     test_barrier(self);
     size_t n_blocks = test_live_blocks();
     test_barrier(self);

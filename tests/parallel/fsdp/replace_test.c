@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_model.h"
 #include "fixtures/proc_memory.h"
 

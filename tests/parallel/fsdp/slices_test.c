@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Parameters of all kinds, cut along any dimension, in pieces: loaded by slices, and whole on one rank alone. */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_kinds.h"
 
 /* On one rank after the other, and nowhere else. */

@@ -3,6 +3,8 @@
  * A training loop that repeats itself makes no windows and no buffers once its first steps are over: units of very
  * different sizes, one after the other or inside of each other, with and without backward passes.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_model.h"
 #include "fixtures/proc_memory.h"
 

@@ -4,6 +4,8 @@
  * earlier backward pass left there must not come through, neither in parameters that nobody asked for nor in the room
  * behind a shard.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_kinds.h"
 
 #define N_PARAMS 3

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Mistakes that would train wrongly without a word: a backward pass that is not ended, units sharded from outside
    in. */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/autograd.h"

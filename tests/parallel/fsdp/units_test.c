@@ -3,6 +3,8 @@
  * What the explicit calls offer for single units: lists to prefetch, gathering by hand, factors, parameters that stay
  * or are not needed, several backward passes in a step, forwards without one, and gradients that are given up.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/fsdp_model.h"
 #include "parallel/fsdp/explicit/explicit.h"

@@ -4,6 +4,8 @@
  * shards were written and none in backward, and memory that stays. tests/parallel/fully_shard/nn/zero_test.c has
  * modules.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/fsdp_model.h"
 #include "harness/harness.h"
 #include "parallel/fsdp/engine/state/context.h"
@@ -267,7 +269,7 @@ TEST_RANKS(an_address_that_is_kept, 2)
 static shoal_status update_landed(void *context, int id, shoal_fsdp_shard *shard)
 {
     float(*momentum)[MODEL_ROOM] = context;
-    model_update(shard->data, momentum[id], shard->grad, shard->count);
+    model_update(test_reach_given(shard->data), momentum[id], test_reach_given(shard->grad), shard->count);
     shard->grad = NULL;
     return SHOAL_OK;
 }

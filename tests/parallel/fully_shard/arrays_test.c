@@ -47,20 +47,20 @@ static void check_path(struct bench *bench, struct rank *self, const char *path)
     REQUIRE(moment != NULL);
     count_up(full, layout.count, 5.0);
     CHECK_OK(shoal_fsdp_load_array(shoal_fully_shard_param(root, path), shoal_tensor_dtype(moment), full,
-                                   shoal_mutable_data(moment)));
+                                   test_address(moment)));
     memset(got, 0, sizeof got);
     CHECK_OK(shoal_fsdp_gather_array(shoal_fully_shard_param(root, path), shoal_tensor_dtype(moment),
-                                     shoal_data(moment), got, SHOAL_FSDP_ALL_RANKS));
+                                     test_address(moment), got, SHOAL_FSDP_ALL_RANKS));
     CHECK_BYTES(got, full, layout.count * sizeof full[0]);
     for (int rank = 0; rank < self->n_ranks; rank++) {
         bool is_here = self->rank == rank;
         count_up(full, layout.count, is_here ? 10.0 * rank : -99.0);
         CHECK_OK(shoal_fsdp_broadcast_array(shoal_fully_shard_param(root, path), shoal_tensor_dtype(moment),
-                                            is_here ? full : NULL, shoal_mutable_data(moment), rank));
+                                            is_here ? full : NULL, test_address(moment), rank));
         count_up(full, layout.count, 10.0 * rank);
         memset(got, 0, sizeof got);
         CHECK_OK(shoal_fsdp_gather_array(shoal_fully_shard_param(root, path), shoal_tensor_dtype(moment),
-                                         shoal_data(moment), is_here ? got : NULL, rank));
+                                         test_address(moment), is_here ? got : NULL, rank));
         CHECK(!is_here || CHECK_BYTES(got, full, layout.count * sizeof full[0]));
     }
 }
@@ -105,7 +105,7 @@ TEST_RANKS(arrays_that_are_refused, 2)
     REQUIRE_OK(shoal_fsdp_get_layout(shoal_fully_shard_param(root, "1.weight"), &layout));
     shoal_tensor *moment = make_moment(&layout);
     shoal_fsdp_param *param = shoal_fully_shard_param(root, "1.weight");
-    const void *data = shoal_data(moment);
+    const void *data = test_address(moment);
     CHECK_REFUSED(shoal_fsdp_gather_array(shoal_fully_shard_param(root, "1.wieght"), SHOAL_F64, data, full,
                                           SHOAL_FSDP_ALL_RANKS),
                   SHOAL_ERR_INVALID,
@@ -119,10 +119,10 @@ TEST_RANKS(arrays_that_are_refused, 2)
                   SHOAL_ERR_INVALID, "gather_array: parameter weight: full is NULL");
     CHECK_REFUSED(shoal_fsdp_gather_array(param, SHOAL_F64, data, full, 2), SHOAL_ERR_INVALID,
                   "gather_array: parameter weight: root 2 is outside of the 2 ranks");
-    CHECK_REFUSED(shoal_fsdp_broadcast_array(param, SHOAL_F64, full, shoal_mutable_data(moment), -1),
+    CHECK_REFUSED(shoal_fsdp_broadcast_array(param, SHOAL_F64, full, test_address(moment), -1),
                   SHOAL_ERR_INVALID, "broadcast_array: parameter weight: root -1 is outside of the 2 ranks");
     shoal_tensor *values = shoal_module_parameter(root, "1.weight");
-    CHECK_REFUSED(shoal_fsdp_load_array(param, shoal_tensor_dtype(values), full, shoal_mutable_data(values)),
+    CHECK_REFUSED(shoal_fsdp_load_array(param, shoal_tensor_dtype(values), full, test_address(values)),
                   SHOAL_ERR_INVALID,
                   "shard holds the values of parameter weight itself: those are loaded by");
     CHECK_REFUSED(shoal_fsdp_get_layout(param, NULL), SHOAL_ERR_INVALID,

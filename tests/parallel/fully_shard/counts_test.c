@@ -260,7 +260,6 @@ static size_t shard_bytes(struct bench *bench)
 /* Any module of a root tells what all of them hold. */
 TEST_RANKS(what_modules_hold, 2)
 {
-    TEST_NEEDS_HOST(); /* elsewhere there are no windows */
     struct bench bench;
     shoal_fsdp_memory_report report = {.struct_size = sizeof report};
     shoal_fsdp_memory_report again = {.struct_size = sizeof again};

@@ -21,8 +21,9 @@ static void *allocate(void *context, size_t bytes)
     if (++object->n_allocations == object->scarce_at) {
         return NULL;
     }
+    struct address memory;
     object->n_live++;
-    return malloc(bytes);
+    return CHECK_OK(device_memory_allocate(test_device(), bytes, &memory)) ? address_pointer(memory) : NULL;
 }
 
 static void release(void *context, void *memory, size_t bytes)
@@ -30,7 +31,14 @@ static void release(void *context, void *memory, size_t bytes)
     struct object *object = context;
     (void)bytes;
     object->n_live--;
-    free(memory);
+    device_memory_free(test_device(), address_of(memory));
+}
+
+static shoal_status run(const struct object *object, shoal_group *group, const shoal_collective *call,
+                        shoal_work **work_out)
+{
+    return object->starts ? shoal_group_collective_start(group, call, work_out)
+                          : shoal_group_collective(group, call);
 }
 
 static shoal_status gather(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
@@ -41,8 +49,14 @@ static shoal_status gather(void *context, void *out, const void *in, size_t coun
     if (++object->n_calls == object->fails_at) {
         return SHOAL_ERR_CANCELLED;
     }
-    return object->starts ? shoal_group_all_gather_start(group, in, out, count, dtype, work_out)
-                          : shoal_group_all_gather(group, in, out, count, dtype);
+    const shoal_collective call = {.struct_size = sizeof call,
+                                   .kind = SHOAL_KIND_ALL_GATHER,
+                                   .dtype = dtype,
+                                   .send = in,
+                                   .recv = out,
+                                   .count = count,
+                                   .device = test_device()};
+    return run(object, group, &call, work_out);
 }
 
 static shoal_status scatter(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
@@ -54,8 +68,15 @@ static shoal_status scatter(void *context, void *out, const void *in, size_t cou
     if (++object->n_calls == object->fails_at) {
         return SHOAL_ERR_CANCELLED;
     }
-    return object->starts ? shoal_group_reduce_scatter_start(group, in, out, count, dtype, reduce, work_out)
-                          : shoal_group_reduce_scatter(group, in, out, count, dtype, reduce);
+    const shoal_collective call = {.struct_size = sizeof call,
+                                   .kind = SHOAL_KIND_REDUCE_SCATTER,
+                                   .dtype = dtype,
+                                   .reduce = reduce,
+                                   .send = in,
+                                   .recv = out,
+                                   .count = count,
+                                   .device = test_device()};
+    return run(object, group, &call, work_out);
 }
 
 static void use_objects(shoal_module *module, struct object *gatherer, struct object *scatterer, bool is_deep)

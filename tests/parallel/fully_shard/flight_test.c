@@ -25,10 +25,10 @@ struct late_work {
 static shoal_status do_late_work(struct completion *completion, int64_t until_ns)
 {
     struct late_work *work = (struct late_work *)completion;
-    void *data;
+    struct address address;
     (void)until_ns;
-    TRY(tensor_host_address(work->tensor, &data));
-    float *values = data;
+    TRY(tensor_address(work->tensor, &address));
+    float *values = test_reach(work->tensor->storage->device, address, tensor_bytes(work->tensor));
     for (int64_t i = 0; !work->read_to && i < work->tensor->count; i++) {
         values[i] = work->value;
     }

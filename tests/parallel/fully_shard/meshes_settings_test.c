@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "fixtures/module_net.h"
+#include "fixtures/reduced.h"
 #include "harness/harness.h"
 
 enum {
@@ -37,6 +38,7 @@ static bool open_world(struct stage *stage, struct rank *self)
 static bool shard(struct stage *stage, struct net *net)
 {
     shoal_fully_shard_options all = net_options(stage->world);
+    all.device = test_device(); /* of shards of parameters on the meta device */
     shoal_fully_shard_options pair = all;
     shoal_fully_shard_options rows = all;
     pair.group = stage->pair;
@@ -249,7 +251,7 @@ TEST_RANKS(written_shards_are_gathered_again, 4)
 static shoal_status halve(void *context, const shoal_reduced_gradients *reduced, shoal_work **work_out)
 {
     const struct rank *failing = context;
-    float *data = reduced->data;
+    float *data = reduced_here(reduced).data;
     (void)work_out;
     if (failing) {
         return error_set(SHOAL_ERR_INVALID, "the hook of rank %d is out of order", failing->rank);

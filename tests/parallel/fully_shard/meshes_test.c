@@ -158,6 +158,7 @@ static void run_compiled(struct stage *stage, shoal_compiled *compiled, int step
 
 TEST_RANKS(compiled, 4)
 {
+    TEST_NEEDS_HOST();
     struct stage stage;
     shoal_compiled *compiled = NULL;
     REQUIRE(stage_open(&stage, self));
@@ -182,7 +183,7 @@ TEST_RANKS(compiled, 4)
 
 /* A moment of an expert's weight, of the program's own: its values are the world's first rank of the pair, and places. */
 struct moment {
-    float values[NET_WIDTH];
+    shoal_tensor *values;
     int64_t offset;
     int64_t length;
 };
@@ -191,11 +192,12 @@ static bool add_items(struct stage *stage, shoal_items **items_out, struct momen
 {
     shoal_fsdp_param *param = shoal_fully_shard_param(stage->sharded.root, "1.weight");
     shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
-    bool is_right =
-        CHECK_OK(shoal_items_create(items_out)) &&
-        CHECK_OK(shoal_items_add_module(*items_out, "", stage->sharded.root)) &&
-        CHECK_OK(shoal_fsdp_get_layout(param, &layout)) &&
-        CHECK_OK(shoal_items_add_fsdp_array(*items_out, "moments", "m", param, SHOAL_F32, moment->values));
+    bool is_right = CHECK_OK(shoal_items_create(items_out)) &&
+                    CHECK_OK(shoal_items_add_module(*items_out, "", stage->sharded.root)) &&
+                    CHECK_OK(shoal_fsdp_get_layout(param, &layout));
+    moment->values = shoal_zeros((int64_t[]){NET_WIDTH}, 1, SHOAL_F32);
+    is_right = is_right && CHECK_OK(shoal_items_add_fsdp_array(*items_out, "moments", "m", param, SHOAL_F32,
+                                                               test_address(moment->values)));
     moment->offset = layout.offset;
     moment->length = layout.length;
     return is_right;
@@ -211,8 +213,9 @@ static void save(struct stage *stage, const char *directory)
     struct moment moment;
     shoal_items *items = NULL;
     REQUIRE(add_items(stage, &items, &moment));
+    float *values = shoal_mutable_data(moment.values);
     for (int64_t i = 0; i < moment.length; i++) {
-        moment.values[i] = moment_of(stage->self->rank / 2, moment.offset + i);
+        values[i] = moment_of(stage->self->rank / 2, moment.offset + i);
     }
     (void)CHECK_OK(shoal_checkpoint_save(shoal_world_group(stage->world), directory, items, NULL));
     shoal_items_free(items);
@@ -240,8 +243,9 @@ static void load(struct rank *self, int n_ranks, const struct stage *saved, cons
     (void)CHECK_OK(shoal_checkpoint_load(group, directory, items, &options, NULL));
     struct net *want = (struct net *)&saved->pairs[self->rank / 2];
     net_check_same(&stage.sharded, want);
+    const float *values = shoal_data(moment.values);
     for (int64_t i = 0; i < moment.length; i++) {
-        CHECK(moment.values[i] == moment_of(self->rank / 2, moment.offset + i));
+        CHECK(values[i] == moment_of(self->rank / 2, moment.offset + i));
     }
     shoal_items_free(items);
     stage_close(&stage);

@@ -135,11 +135,13 @@ static void differ_from_compiled(struct rank *self, bool has_expert)
 
 TEST_RANKS(others_run_a_compiled_step, 2)
 {
+    TEST_NEEDS_HOST();
     differ_from_compiled(self, /*has_expert=*/false);
 }
 
 TEST_RANKS(others_run_a_compiled_step_on_several_meshes, 4)
 {
+    TEST_NEEDS_HOST();
     differ_from_compiled(self, /*has_expert=*/true);
 }
 

@@ -189,6 +189,7 @@ static shoal_status make_meta(void *context, const shoal_module_entry *entry, sh
 /* A net without memory; what is made of it has shards alone. */
 static bool shard_meta(struct bench *bench)
 {
+    bench->options.device = test_device();
     return CHECK_OK(shoal_module_apply(bench->sharded.root, SHOAL_WALK_PARAMETERS, make_meta, NULL)) &&
            net_shard(&bench->sharded, &bench->options);
 }
@@ -452,6 +453,7 @@ static void check_all(struct rank *self, int n_replicas, int source)
     shoal_tensor *ignored = shoal_module_parameter(bench.sharded.root, "0.bias"); /* stays whole */
     bench.options.ignored = &ignored;
     bench.options.n_ignored = 1;
+    bench.options.device = test_device();
     CHECK_OK(shoal_fully_shard(bench.sharded.layers[0], &bench.options));
     CHECK_OK(shoal_module_apply(bench.sharded.layers[1], SHOAL_WALK_PARAMETERS, make_meta, NULL));
     CHECK_OK(shoal_fully_shard(bench.sharded.layers[1], &bench.options));

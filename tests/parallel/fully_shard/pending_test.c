@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Modules: gradients that wait on tensors, in buffers or for replicas; looked at, changed, reduced by hand. */
-#include "fixtures/on_device.h"
+#include "fixtures/fsdp_on_device.h"
 
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
@@ -172,11 +172,16 @@ TEST_RANKS(frozen_while_gradients_wait, 2)
 
 /* Looking ------------------------------------------------------------------------------------------------ */
 
-static shoal_pending_gradient pending_of(struct net *net, const char *path)
+static shoal_pending_gradient pending_in(shoal_module *root, const char *path)
 {
     shoal_pending_gradient pending = SHOAL_PENDING_GRADIENT_INIT;
-    (void)CHECK_OK(shoal_fsdp_get_pending(shoal_fully_shard_param(net->root, path), &pending));
+    (void)CHECK_OK(shoal_fsdp_get_pending(shoal_fully_shard_param(root, path), &pending));
     return pending;
+}
+
+static shoal_pending_gradient pending_of(struct net *net, const char *path)
+{
+    return pending_in(net->root, path);
 }
 
 static void multiply(const shoal_pending_gradient *pending, double factor)
@@ -270,8 +275,7 @@ TEST_RANKS(gradients_that_share_memory, 2)
     CHECK_OK(shoal_fsdp_set_sync(shoal_fully_shard_unit(root, true), false));
     shoal_tensor *x = net_numbers(3, (int64_t[]){NET_WIDTH}, 1);
     CHECK_OK(shoal_backward(shoal_module_call_one(root, x), NULL));
-    shoal_pending_gradient pending = SHOAL_PENDING_GRADIENT_INIT;
-    CHECK_OK(shoal_fsdp_get_pending(shoal_fully_shard_param(root, "a"), &pending));
+    shoal_pending_gradient pending = pending_in(root, "a");
     REQUIRE(pending.full != NULL);
     for (int i = 0; i < NET_WIDTH; i++) {
         CHECK_DOUBLE((double)((float *)pending.full)[i], 1.0);

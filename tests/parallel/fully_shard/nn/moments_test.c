@@ -3,6 +3,8 @@
  * A checkpoint of a sharded module and of its optimizer: weights and both moments of AdamW, whole on one rank and from there
  * into another module on as many ranks, which goes on with the same bits. Some shards are empty.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_bench.h"
 #include "shoal/fully_shard.h"
 #include "shoal_nn/optim.h"
@@ -70,10 +72,10 @@ static void save(struct trainer *trainer, struct checkpoint *checkpoint, bool is
         CHECK_OK(shoal_fsdp_gather(shoal_fully_shard_param(root, paths[i]), whole[0], 0));
         CHECK_OK(shoal_fsdp_gather_array(shoal_fully_shard_param(root, paths[i]),
                                          shoal_tensor_dtype(state.first_moment),
-                                         shoal_data(state.first_moment), whole[1], 0));
+                                         test_address(state.first_moment), whole[1], 0));
         CHECK_OK(shoal_fsdp_gather_array(shoal_fully_shard_param(root, paths[i]),
                                          shoal_tensor_dtype(state.second_moment),
-                                         shoal_data(state.second_moment), whole[2], 0));
+                                         test_address(state.second_moment), whole[2], 0));
     }
 }
 
@@ -94,10 +96,10 @@ static void load(struct trainer *trainer, const struct checkpoint *checkpoint, b
         CHECK_OK(shoal_fsdp_broadcast(shoal_fully_shard_param(root, paths[i]), whole[0], 0));
         CHECK_OK(shoal_fsdp_broadcast_array(shoal_fully_shard_param(root, paths[i]),
                                             shoal_tensor_dtype(state.first_moment), whole[1],
-                                            shoal_mutable_data(state.first_moment), 0));
+                                            test_address(state.first_moment), 0));
         CHECK_OK(shoal_fsdp_broadcast_array(shoal_fully_shard_param(root, paths[i]),
                                             shoal_tensor_dtype(state.second_moment), whole[2],
-                                            shoal_mutable_data(state.second_moment), 0));
+                                            test_address(state.second_moment), 0));
         CHECK_OK(shoal_nn_optimizer_set_state(trainer->optimizer, i, &state));
     }
 }

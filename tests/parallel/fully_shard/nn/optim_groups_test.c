@@ -3,6 +3,8 @@
  * Optimizers of modules that are fully sharded: the same paths, groups and bits as of the whole module, by the
  * dimensions of whole parameters; tied ones once; shards along dimension 0 and 1, some of them empty.
  */
+#include "fixtures/on_device.h"
+
 #include "tree.h"
 
 #include "shoal_nn/optim.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Items of optimizers of modules that are fully sharded: moments are cut as their parameters are, also empty ones. */
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_bench.h"
 #include "shoal/items.h"
 #include "shoal_nn/optim.h"

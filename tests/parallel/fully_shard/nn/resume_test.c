@@ -4,6 +4,8 @@
  * has the bits of the run that was not disturbed, in both formats, and whatever is sharded. A checkpoint of shards
  * also loads into a model that is whole on every rank, with the same moments.
  */
+#include "fixtures/on_device.h"
+
 #include "fixtures/module_bench.h"
 #include "fixtures/shared_directory.h"
 #include "shoal/checkpoint.h"
@@ -114,7 +116,7 @@ static void compare_whole(struct run *whole, struct run *sharded)
         CHECK_OK(shoal_nn_optimizer_get_state(sharded->optimizer, i, &states[1]));
         CHECK_INT(states[0].n_updates, states[1].n_updates);
         size_t bytes = (size_t)shoal_tensor_count(states[0].second_moment) * sizeof(float);
-        CHECK_OK(shoal_fsdp_gather_array(param, SHOAL_F32, shoal_data(states[1].second_moment), gathered,
+        CHECK_OK(shoal_fsdp_gather_array(param, SHOAL_F32, test_address(states[1].second_moment), gathered,
                                          SHOAL_FSDP_ALL_RANKS));
         CHECK_BYTES(shoal_data(states[0].second_moment), gathered, bytes);
         CHECK_OK(shoal_fsdp_gather(param, gathered, SHOAL_FSDP_ALL_RANKS));

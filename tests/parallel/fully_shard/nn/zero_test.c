@@ -4,6 +4,8 @@
  * DDP at equal accumulation and synchronization; units are gathered when shards were written, and never in backward.
  * Shards are uneven or empty, one parameter is in two places, one is frozen, one is cut along its second dimension.
  */
+#include "fixtures/fsdp_on_device.h"
+
 #include "fixtures/compiled_pair.h"
 #include "fixtures/module_bench.h"
 #include "harness/harness.h"
@@ -339,7 +341,7 @@ static void check_memory(struct rank *self, bool reduces_always)
             CHECK_OK(
                 shoal_fsdp_get_pending(shoal_fully_shard_param(bench.sharded.root, "0.weight"), &pending));
             const struct fsdp_block *own = bench_unit(bench.sharded.layers[0])->grads.own;
-            CHECK(is_on ? !pending.full : pending.full == address_pointer(own->data));
+            CHECK(is_on ? !pending.full : pending.full == test_reach_given(address_pointer(own->data)));
             CHECK(!shoal_grad(fsdp_wrapper_of(bench.sharded.root)->tensors[0].full));
         }
         read_memory(&bench, step == 0 ? &first : &now);
@@ -497,7 +499,7 @@ TEST_RANKS(what_waits, 2)
         CHECK(table.full && table.n_blocks == 1 && table.full_count == 12 * NET_BATCH);
         CHECK(table.full && ((float *)table.full)[0] != 0.0F);
         const struct fsdp_block *own = bench_unit(root)->grads.own;
-        const char *data = address_pointer(own->data);
+        const char *data = test_reach_given(address_pointer(own->data));
         CHECK((char *)scale.full >= data && (char *)scale.full < data + own->bytes);
     }
     CHECK_OK(shoal_set_requires_grad(shoal_module_parameter(root, "scale"), false));
@@ -565,6 +567,7 @@ static void check_compiled(struct rank *self, shoal_fully_shard_options options)
 
 TEST_RANKS(compiled_steps, 3)
 {
+    TEST_NEEDS_HOST();
     for (int k = 1; k <= 2; k++) {
         check_compiled(self, (shoal_fully_shard_options){.sharded = (shoal_sharded)k});
         check_compiled(self, (shoal_fully_shard_options){.sharded = (shoal_sharded)k,
@@ -577,6 +580,7 @@ TEST_RANKS(compiled_steps, 3)
    says so. */
 TEST_RANKS(eager_gradients_wait_before_a_compiled_step, 2)
 {
+    TEST_NEEDS_HOST();
     const shoal_fully_shard_options options = {.sharded = SHOAL_SHARDED_STATE};
     struct pair pair;
     shoal_tensor *loss = NULL;
