@@ -443,9 +443,9 @@ static shoal_status after_forward(void *context, const shoal_forward_call *call)
     return SHOAL_OK;
 }
 
-/* A gather of shards on a device that was issued ahead, and that nobody waits for now, still reads them, on the thread of
-   its lane: who writes them waits for it. (Without memory for the fence nobody does. What the gather then sees half
-   written is not used: the write is noticed, and the unit is gathered again.) */
+/* On a device, a gather that was issued ahead still reads the shards, on the thread of its lane. A fence makes whoever
+   writes them wait for it. If there is no memory for the fence, the gather may see a shard that is half written. Its
+   result is not used: the write is noticed, and the unit is gathered again. */
 static void note_reads(const struct fsdp_wrapper *wrapper)
 {
     const struct fsdp_unit *unit = wrapper->unit;
