@@ -149,7 +149,7 @@ TEST_PROCESSES(memory_that_is_not_the_devices, 2)
         CHECK_STATUS(status, SHOAL_ERR_SYSTEM);
         CHECK_ERROR_TEXT("which is no address of the device");
         CHECK_STATUS(device_row(apart())->failure(), SHOAL_ERR_SYSTEM);
-        test_apart()->forget_failure();
+        test_forget_failure();
     } else {
         CHECK(status == SHOAL_ERR_SYSTEM || status == SHOAL_ERR_PEER);
     }

@@ -269,7 +269,7 @@ TEST(each_call_of_the_device_can_fail)
         CHECK_ERROR_TEXT("device apart has failed: call ");
         CHECK_STATUS(compute(values), SHOAL_ERR_SYSTEM); /* again and again, for the first reason */
         CHECK_ERROR_TEXT("failed, as asked for");
-        settings->forget_failure();
+        test_forget_failure();
         CHECK_INT(atomic_load(&settings->n_bytes), n_bytes);
         CHECK_OK(compute(values));
         CHECK_INT(test_live_blocks(), blocks);

@@ -275,7 +275,7 @@ SCOPED_TEST(a_device_that_has_failed_works_no_more)
     shoal_tensor_unref(kept);
     CHECK(strcmp(shoal_error_text(), "a text") == 0);
     hold(false);
-    test_apart()->forget_failure();
+    test_forget_failure();
     CHECK_OK(shoal_device_synchronize(apart()));
     CHECK_INT(lent.n_deleted, 2);
     REQUIRE_OK(shoal_scope_begin());
@@ -283,5 +283,5 @@ SCOPED_TEST(a_device_that_has_failed_works_no_more)
     atomic_store(&test_apart()->fail_at, 1);
     CHECK_OK(shoal_scope_end()); /* the event of this one cannot be recorded */
     CHECK_INT(lent.n_deleted, 3);
-    test_apart()->forget_failure();
+    test_forget_failure();
 }

@@ -101,7 +101,7 @@ TEST_PROCESSES(a_call_of_the_device_fails_while_it_is_made, 3)
             CHECK_ERROR_TEXT(words);
             CHECK(has_failed || !is_it);
         }
-        test_apart()->forget_failure();
+        test_forget_failure();
         CHECK_OK(shoal_group_barrier(shoal_world_group(world))); /* the group can be used */
         CHECK_OK(shoal_world_close(world));
     }

@@ -185,7 +185,7 @@ TEST_PROCESSES(a_call_of_the_device_fails_while_a_window_is_made, 3)
             CHECK_ERROR_TEXT(words);
             CHECK(has_failed || !is_it);
         }
-        test_apart()->forget_failure();
+        test_forget_failure();
         CHECK_OK(shoal_group_barrier(shoal_world_group(world))); /* the group can be used */
         CHECK_OK(shoal_world_close(world));
     }
@@ -213,7 +213,7 @@ TEST_PROCESSES(a_device_that_fails_before_a_release, 2)
     CHECK(status == SHOAL_ERR_SYSTEM || status == SHOAL_ERR_PEER);
     shoal_work_free(work);
     test_barrier(self);
-    test_apart()->forget_failure();
+    test_forget_failure();
     end(&g, true);
 }
 

@@ -333,7 +333,7 @@ TEST(each_call_of_the_device_can_fail)
         atomic_store(&settings->fail_at, i);
         CHECK_STATUS(train_once(values), SHOAL_ERR_SYSTEM);
         CHECK_ERROR_TEXT("device apart has failed: call ");
-        settings->forget_failure();
+        test_forget_failure();
         CHECK_INT(atomic_load(&settings->n_bytes), n_bytes);
         CHECK_OK(train_once(values)); /* this also frees a copy that came too late */
         CHECK_INT(test_live_blocks(), blocks);
