@@ -146,6 +146,33 @@ TEST_PROCESSES(devices_are_compared_by_name, 3)
     end_failing(&ranks);
 }
 
+static shoal_status reduce_raw(const struct functional *ranks, shoal_device device)
+{
+    struct address memory;
+    if (device_memory_allocate(device, 100 * sizeof(float), &memory) != SHOAL_OK) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    void *data = address_pointer(memory);
+    shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(data, data, 100, SHOAL_F32, SHOAL_SUM);
+    call.device = device;
+    shoal_status status = shoal_group_collective(ranks->group, &call);
+    device_memory_free(device, memory);
+    return status;
+}
+
+/* Raw calls have no purpose that is compared; the device is. */
+TEST_PROCESSES(devices_of_raw_calls_are_compared_by_name, 3)
+{
+    struct functional ranks;
+    shoal_device beside = SHOAL_CPU;
+    REQUIRE_OK(shoal_device_find("beside", &beside));
+    begin_failing(&ranks, self);
+    CHECK_STATUS(reduce_raw(&ranks, self->rank == 1 ? beside : apart()), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("called all_reduce f32 sum count 100 on apart");
+    CHECK_ERROR_TEXT("rank 1 called all_reduce f32 sum count 100 on beside");
+    end_failing(&ranks);
+}
+
 /* Memory runs out on one rank: on the device, then on the host. */
 TEST_PROCESSES(memory_runs_out_on_one_rank, 2)
 {
@@ -193,7 +220,7 @@ TEST_PROCESSES(a_call_of_the_device_fails_on_one_rank, 3)
             check_text(text, "device apart has failed: call ");
         }
         atomic_store(&test_apart()->fail_at, 0);
-        test_apart()->forget_failure();
+        test_forget_failure();
         end_failing(&ranks);
         test_barrier(self);
     }
@@ -215,7 +242,7 @@ TEST_PROCESSES(a_call_that_is_not_issued_fails_on_every_rank, 3)
     CHECK_ERROR_TEXT("device apart has failed: call record failed, as asked for");
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_SYSTEM);
     test_barrier(self);
-    test_apart()->forget_failure();
+    test_forget_failure();
     end_failing(&ranks);
 }
 

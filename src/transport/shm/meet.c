@@ -252,9 +252,10 @@ static shoal_status compare_with(struct shm_channel *channel, const struct colle
 {
     const struct shm_slot *own = shm_slot(channel, channel->rank, collective->sequence);
     const struct shm_slot *slot = shm_slot(channel, peer, collective->sequence);
-    /* Most calls are raw ones that agree. They have nothing beside the fingerprint. */
+    /* Most calls are raw ones that agree. On the CPU they have nothing beside the fingerprint. */
     bool is_same = fingerprint_has_same_words(&own->fingerprint, &slot->fingerprint);
-    if (is_same && own->fingerprint.purpose.n_details == 0 && own->algorithm == slot->algorithm) {
+    bool has_more = own->fingerprint.purpose.n_details > 0 || fingerprint_has_name(&own->fingerprint);
+    if (is_same && !has_more && own->algorithm == slot->algorithm) {
         return SHOAL_OK;
     }
     const struct fingerprint_call ours = call_in(own);
