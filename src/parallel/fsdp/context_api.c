@@ -4,6 +4,7 @@
 #include "base/try.h"
 #include "parallel/clip.h"
 #include "parallel/fsdp/engine/agree/common.h"
+#include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/engine/agree/meshes.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/state/failure.h"
@@ -124,6 +125,7 @@ shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double
     shoal_status status = compare(fsdp->context, PURPOSE_FSDP_CLIP, details, CLIP_NORM_DETAILS);
     if (status == SHOAL_OK) {
         status = clip_by_norm(&source, norm_group(fsdp->context), &norm, &found);
+        status = fsdp_mark_own_failure(fsdp->context, status); /* others may wait to add up the norm */
     }
     TRY(fsdp->way->end_call(fsdp, call, status));
     if (norm_out) {

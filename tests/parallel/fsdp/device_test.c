@@ -456,19 +456,31 @@ TEST_RANKS(another_device_is_a_mismatch, 2)
     CHECK_OK(shoal_world_close(world));
 }
 
-/* Forward and backward of the first unit; the first failure. */
+/* Forward and backward of two units, and clipping; the first failure. */
 static shoal_status pass(const struct run *run)
 {
-    shoal_status status = shoal_fsdp_pre_forward(run->fsdp, 0);
-    status = status == SHOAL_OK ? shoal_fsdp_post_forward(run->fsdp, 0) : status;
-    status = status == SHOAL_OK ? shoal_fsdp_pre_backward(run->fsdp, 0) : status;
-    status = status == SHOAL_OK ? shoal_fsdp_post_backward(run->fsdp, 0) : status;
-    return status == SHOAL_OK ? shoal_fsdp_end_backward(run->fsdp) : status;
+    shoal_status status = SHOAL_OK;
+    for (int unit = 0; unit < 2 && status == SHOAL_OK; unit++) {
+        status = shoal_fsdp_pre_forward(run->fsdp, unit);
+        status = status == SHOAL_OK ? shoal_fsdp_post_forward(run->fsdp, unit) : status;
+    }
+    for (int unit = 1; unit >= 0 && status == SHOAL_OK; unit--) {
+        status = shoal_fsdp_pre_backward(run->fsdp, unit);
+        status = status == SHOAL_OK ? shoal_fsdp_post_backward(run->fsdp, unit) : status;
+    }
+    status = status == SHOAL_OK ? shoal_fsdp_end_backward(run->fsdp) : status;
+    return status == SHOAL_OK ? shoal_fsdp_clip_grad_norm(run->fsdp, 0, 2, false, NULL) : status;
 }
 
-static void fail_at(struct rank *self, int number)
+/* For all ranks: whether there was such a call. */
+struct failing {
+    _Atomic bool has_failed;
+};
+
+static void fail_at(struct rank *self, const struct kind *kind, int number)
 {
-    struct run run = {.kind = &kinds[0], .device = test_device(), .rank = self->rank};
+    struct failing *failing = self->shared;
+    struct run run = {.kind = kind, .device = test_device(), .rank = self->rank};
     shoal_world *world = rank_world_open(self, number);
     REQUIRE(world);
     REQUIRE_OK(create(run.kind, run.device, world, NULL, &run.fsdp));
@@ -479,31 +491,67 @@ static void fail_at(struct rank *self, int number)
         test_apart()->fail_at = number;
     }
     shoal_status status = pass(&run);
-    if (self->rank == 1) {
-        CHECK_STATUS(status, SHOAL_ERR_SYSTEM);
-        CHECK_ERROR_TEXT("apart");
-    } else if (status == SHOAL_OK || status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_INTERNAL) {
-        test_failed(__FILE__, __LINE__, "call %d of the device failed on rank 1, and here it is %s: %s",
-                    number, shoal_status_name(status), shoal_error_text());
+    if (self->rank == 1 && atomic_exchange(&test_apart()->fail_at, 0) == 0) {
+        /* What fails behind the last call that can say so is the error of the next one. What a lane finds is told to the
+           other ranks first, and comes back as their difference. */
+        status = status == SHOAL_OK ? shoal_device_synchronize(run.device) : status;
+        CHECK(status == SHOAL_ERR_SYSTEM || status == SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT(test_words_apart("apart"));
+    } else if (self->rank == 1) {
+        CHECK_OK(status);
+        failing->has_failed = false;
+    } else if (status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_INTERNAL) {
+        test_failed(__FILE__, __LINE__, "%s: call %d of the device failed on rank 1, and here it is %s: %s",
+                    kind->name, number, shoal_status_name(status), shoal_error_text());
     }
     test_barrier(self);
-    test_apart()->fail_at = 0;
-    test_apart()->forget_failure();
+    test_forget_failure();
     shoal_fsdp_free(run.fsdp);
     (void)!shoal_world_close(world);
 }
 
-/* Each of the first calls of the device fails on one rank: it has a reason that names the device, and nobody waits for it
-   until the deadline. */
-TEST_PROCESSES(a_device_that_fails, 2)
+/* Each call of the device fails on one rank: it has a reason that names the device, and nobody waits for it until the
+   deadline. */
+static void fail_at_each(struct rank *self, const char *name)
 {
-    if (HARNESS_HAS_TSAN) {
-        test_skip("nothing orders the work of a device that has failed");
+    struct failing *failing = self->shared;
+    if (HARNESS_HAS_TSAN || !has_device()) {
+        test_skip("it needs device apart, and nothing orders the work of a device that has failed");
         return;
     }
-    for (int number = 1; number <= 12 && has_device() && !test_has_failed(); number++) {
-        fail_at(self, number);
+    failing->has_failed = true;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        bool is_it = strcmp(kinds[i].name, name) == 0;
+        for (int number = 1; is_it && failing->has_failed && !test_has_failed(); number++) {
+            fail_at(self, &kinds[i], number);
+            test_barrier(self);
+        }
     }
+}
+
+TEST_PROCESSES(a_device_that_fails_with_shards, 2)
+{
+    fail_at_each(self, "shards");
+}
+
+TEST_PROCESSES(a_device_that_fails_with_shards_in_bf16, 2)
+{
+    fail_at_each(self, "shards in bf16");
+}
+
+TEST_PROCESSES(a_device_that_fails_with_neighbours, 2)
+{
+    fail_at_each(self, "neighbours");
+}
+
+TEST_PROCESSES(a_device_that_fails_with_zero1, 2)
+{
+    fail_at_each(self, "zero1");
+}
+
+TEST_PROCESSES(a_device_that_fails_with_replicas, 2)
+{
+    fail_at_each(self, "replicas");
 }
 
 TEST_RANKS(extensions_are_refused, 1)
@@ -519,7 +567,7 @@ TEST_RANKS(extensions_are_refused, 1)
         const shoal_gather_extension extension = int8_rows_extension(buffers, &context);
         CHECK_STATUS(shoal_fsdp_set_gather_extension(shoal_fsdp_param_of(run.fsdp, 0), &extension),
                      SHOAL_ERR_UNSUPPORTED);
-        CHECK_ERROR_TEXT("apart");
+        CHECK_ERROR_TEXT(test_words_apart("apart"));
     }
     shoal_fsdp_free(run.fsdp);
     CHECK_OK(shoal_world_close(world));

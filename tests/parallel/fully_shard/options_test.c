@@ -4,6 +4,7 @@
 
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/module_bench.h"
+#include "harness/harness.h"
 
 /* Clipping ----------------------------------------------------------------------------------------------- */
 
@@ -533,6 +534,40 @@ TEST_RANKS(everything_where_parameters_are_gathered, 2)
         shoal_fsdp_gather(shoal_fully_shard_param(bench.sharded.root, "scale"), full, SHOAL_FSDP_ALL_RANKS));
     CHECK_BYTES(full, shoal_data(scale), sizeof full);
     bench_close(&bench);
+}
+
+static void fail_while_values_are_sent(struct rank *self, int failing, int number)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    test_finish(test_device());
+    test_barrier(self);
+    atomic_store(&test_apart()->fail_at, self->rank == failing ? number : 0);
+    shoal_status status = shoal_fully_shard_broadcast_all(bench.sharded.root, bench.alone.root, 0);
+    bool has_failed = atomic_exchange(&test_apart()->fail_at, 0) == 0;
+    if (self->rank == failing && has_failed) {
+        CHECK_STATUS(status, SHOAL_ERR_SYSTEM);
+        CHECK_ERROR_TEXT(test_words_apart("apart"));
+    } else if (status == SHOAL_ERR_TIMEOUT) {
+        test_failed(__FILE__, __LINE__, "call %d of the device failed on rank %d, and here it is %s", number,
+                    failing, shoal_error_text());
+    }
+    test_barrier(self);
+    test_forget_failure();
+    bench_close(&bench);
+}
+
+/* Each call of the device fails on one rank, the root or another one: nobody waits for it until the deadline. */
+TEST_PROCESSES(a_device_that_fails_while_values_are_sent, 2)
+{
+    if (HARNESS_HAS_TSAN || test_device() == SHOAL_CPU) {
+        test_skip("it needs device apart, and nothing orders the work of a device that has failed");
+        return;
+    }
+    for (int number = 1; number <= 24 && !test_has_failed(); number++) {
+        fail_while_values_are_sent(self, number % 2, (number + 1) / 2);
+    }
 }
 
 /* Without memory nothing changes and nothing is lost. */

@@ -11,6 +11,7 @@
 #include "parallel/fsdp/engine/state/failure.h"
 #include "parallel/fsdp/engine/reduce/grads.h"
 #include "parallel/fsdp/engine/state/handle.h"
+#include "parallel/fsdp/engine/agree/marks.h"
 #include "parallel/fsdp/engine/state/lanes.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/engine/agree/purpose.h"
@@ -24,6 +25,11 @@ static shoal_status find_unit(const char *call, const shoal_fsdp *fsdp, int numb
 {
     TRY(explicit_find_unit(call, fsdp, number, unit_out));
     return fsdp_check_failure(fsdp->context);
+}
+
+static shoal_status end_step_call(struct fsdp_context *context, const char *call, shoal_status status)
+{
+    return fsdp_end_call(context, call, fsdp_mark_own_failure(context, status));
 }
 
 /* A step ------------------------------------------------------------------------------------------------- */
@@ -140,11 +146,11 @@ shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
     TRY(find_unit("pre_forward", fsdp, number, &unit));
-    TRY(fsdp_end_call(fsdp->context, "pre_forward", reshard_if_stale(unit)));
+    TRY(end_step_call(fsdp->context, "pre_forward", reshard_if_stale(unit)));
     if (unit->step.phase != FSDP_PRE_BACKWARD) { /* otherwise it is recomputed inside its backward pass */
         TRY(explicit_check_ended(fsdp, "pre_forward"));
     }
-    return fsdp_end_call(fsdp->context, "pre_forward", fsdp_unit_pre_forward(unit));
+    return end_step_call(fsdp->context, "pre_forward", fsdp_unit_pre_forward(unit));
 }
 
 shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int number)
@@ -154,7 +160,7 @@ shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int number)
     if (unit->step.phase != FSDP_FORWARD && unit->step.phase != FSDP_PRE_BACKWARD) {
         return error_set(SHOAL_ERR_STATE, "post_forward: %s has had no pre_forward", unit->name);
     }
-    return fsdp_end_call(fsdp->context, "post_forward", fsdp_unit_post_forward(unit));
+    return end_step_call(fsdp->context, "post_forward", fsdp_unit_post_forward(unit));
 }
 
 shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
@@ -172,8 +178,8 @@ shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
         return error_set(SHOAL_ERR_STATE, "pre_backward: values of %s were loaded after its forward pass",
                          unit->name);
     }
-    TRY(fsdp_end_call(fsdp->context, "pre_backward", fsdp_unit_pre_backward(unit)));
-    return fsdp_end_call(fsdp->context, "pre_backward", fsdp_unit_begin_grads(unit));
+    TRY(end_step_call(fsdp->context, "pre_backward", fsdp_unit_pre_backward(unit)));
+    return end_step_call(fsdp->context, "pre_backward", fsdp_unit_begin_grads(unit));
 }
 
 shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int number)
@@ -185,7 +191,7 @@ shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int number)
     }
     shoal_status status = fsdp_unit_post_backward(unit);
     fsdp->context->backward.has_failed = fsdp->context->backward.has_failed || status != SHOAL_OK;
-    return fsdp_end_call(fsdp->context, "post_backward", status);
+    return end_step_call(fsdp->context, "post_backward", status);
 }
 
 shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp)
@@ -196,7 +202,7 @@ shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp)
         return error_set(SHOAL_ERR_STATE,
                          "end_backward: a post_backward has failed: shoal_fsdp_reset ends the step");
     }
-    return fsdp_end_call(fsdp->context, "end_backward", fsdp_end_backward(fsdp->context));
+    return end_step_call(fsdp->context, "end_backward", fsdp_end_backward(fsdp->context));
 }
 
 const void *shoal_fsdp_full_param(shoal_fsdp *fsdp, int id)
@@ -273,5 +279,5 @@ shoal_status shoal_fsdp_end_forward(shoal_fsdp *fsdp)
             return error_set(SHOAL_ERR_STATE, "end_forward: %s has had no post_forward", unit->name);
         }
     }
-    return fsdp_end_call(fsdp->context, "end_forward", fsdp_settle_units(fsdp->context));
+    return end_step_call(fsdp->context, "end_forward", fsdp_settle_units(fsdp->context));
 }

@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "device/stream.h"
 #include "parallel/fsdp/engine/agree/common.h"
+#include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/handle.h"
 #include "parallel/fsdp/engine/state/lanes.h"
 #include "parallel/fsdp/engine/state/param.h"
@@ -243,6 +244,8 @@ shoal_status shoal_fully_shard_broadcast_all(shoal_module *module, const shoal_m
     status = fsdp_mesh_confirm(sender.mesh, prepare_sender(&sender));
     if (status == SHOAL_OK) {
         status = shoal_module_walk(module, SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS, send_entry, &sender);
+        /* A rank whose device fails leaves the others in a broadcast. */
+        status = status == SHOAL_OK ? SHOAL_OK : fsdp_tell_mesh(sender.mesh, status);
     }
     mem_free(sender.read);
     mem_free(sender.staged);

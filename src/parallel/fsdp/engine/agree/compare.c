@@ -42,15 +42,17 @@ static bool has_failed_lane(const struct fsdp_mesh *mesh)
            has_failed(mesh->calls);
 }
 
-shoal_status fsdp_tell(const struct fsdp_mesh *mesh, shoal_status status)
+shoal_status fsdp_tell_mesh(const struct fsdp_mesh *mesh, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];
-    if (status != SHOAL_ERR_MISMATCH || !has_failed_lane(mesh)) {
-        return status;
-    }
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     tell_lanes(mesh, status, text);
     return error_set(status, "%s", text);
+}
+
+shoal_status fsdp_tell(const struct fsdp_mesh *mesh, shoal_status status)
+{
+    return status == SHOAL_ERR_MISMATCH && has_failed_lane(mesh) ? fsdp_tell_mesh(mesh, status) : status;
 }
 
 shoal_status fsdp_tell_every_lane(const struct fsdp_context *context, shoal_status status)

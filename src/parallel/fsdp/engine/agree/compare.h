@@ -19,6 +19,9 @@ shoal_status fsdp_compare_replicas(const struct fsdp_mesh *mesh, const struct pu
 /* Call with the status and error text of a call on a lane. If it says that ranks differ, the other lanes fail
    with that text, so that ranks which wait on them are told. Returns `status`; the text stays. */
 shoal_status fsdp_tell(const struct fsdp_mesh *mesh, shoal_status status);
+/* All lanes of a mesh fail with `status` and the error text, which stays: for what has failed on this rank alone while
+   others wait for it. Returns `status`. */
+shoal_status fsdp_tell_mesh(const struct fsdp_mesh *mesh, shoal_status status);
 /* fsdp_tell for all lanes of a context: of each domain, and the common one. With a common lane, they are told of any
    reason for which a lane has failed. */
 shoal_status fsdp_tell_all(const struct fsdp_context *context, shoal_status status);

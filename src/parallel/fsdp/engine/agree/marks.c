@@ -295,3 +295,11 @@ shoal_status fsdp_mark_failure(const struct fsdp_unit *unit, shoal_status status
     mark_failure(context->common, &purpose);
     return error_set(status, "%s", text);
 }
+
+shoal_status fsdp_mark_own_failure(const struct fsdp_context *context, shoal_status status)
+{
+    bool is_own = status == SHOAL_ERR_NO_MEMORY || status == SHOAL_ERR_SYSTEM;
+    return is_own && context->n_units > 0 && !context->is_closed
+               ? fsdp_mark_failure(context->units[0], status)
+               : status;
+}

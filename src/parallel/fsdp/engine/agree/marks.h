@@ -62,6 +62,9 @@ void fsdp_drop_mark(struct fsdp_context *context);
  * the lanes stay usable. Returns `status`; the error text stays.
  */
 shoal_status fsdp_mark_failure(const struct fsdp_unit *unit, shoal_status status);
+/* fsdp_mark_failure at the end of an explicit call, which may have begun with collectives that succeeded: for what fails on a
+   rank alone, its memory or its device. Does nothing for other statuses. */
+shoal_status fsdp_mark_own_failure(const struct fsdp_context *context, shoal_status status);
 
 /* The same if units could not be prepared before the first forward pass: on the lanes of one mesh, or of all. */
 void fsdp_mark_failed_mesh(const struct fsdp_mesh *mesh, uint32_t root, const char *words);

@@ -180,33 +180,26 @@ static shoal_status allocate(const struct fsdp_pool *pool, struct fsdp_block *bl
 
 #define NAME_NUMBERS (MODULE_NAME_CHARACTERS / sizeof(int64_t))
 
-/* Compares with the other ranks what the block is for, and on which device it is if that is not the CPU. */
-static shoal_status compare(const struct fsdp_pool *pool, const struct purpose *purpose)
+static shoal_status compare_device(const struct fsdp_pool *pool, const struct purpose *purpose)
 {
     char words[PURPOSE_WORDS_BYTES];
-    struct purpose call = *purpose;
-    if (device_is_host(pool->device)) {
-        return collectives_barrier(pool->group, purpose);
-    }
+    int64_t details[2 + NAME_NUMBERS] = {DETAIL_SET, NAME_NUMBERS};
     const char *name = device_name(pool->device);
-    int64_t *details = mem_alloc_zeroed(purpose->n_details + 2 + NAME_NUMBERS, sizeof *details);
-    if (!details) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    size_t n = purpose->n_details;
-    for (size_t i = 0; i < n; i++) {
-        details[i] = purpose->details[i];
-    }
-    details[n++] = DETAIL_SET;
-    details[n++] = NAME_NUMBERS;
-    memcpy(&details[n], name, strlen(name));
+    struct purpose call = *purpose;
+    memcpy(&details[2], name, strlen(name));
     (void)snprintf(words, sizeof words, "%.120s on device %s", purpose->words, name);
     call.words = words;
     call.details = details;
-    call.n_details = n + NAME_NUMBERS;
-    shoal_status status = collectives_barrier(pool->group, &call);
-    mem_free(details);
-    return status;
+    call.n_details = sizeof details / sizeof details[0];
+    return collectives_barrier(pool->group, &call);
+}
+
+/* Compares with the other ranks what the block is for, and then on which device it is if that is not the CPU: a rank
+   whose block is on the CPU makes another call there. */
+static shoal_status compare(const struct fsdp_pool *pool, const struct purpose *purpose)
+{
+    TRY(collectives_barrier(pool->group, purpose));
+    return device_is_host(pool->device) ? SHOAL_OK : compare_device(pool, purpose);
 }
 
 /* Makes a block in place of blocks that are too small. */

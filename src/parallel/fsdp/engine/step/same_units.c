@@ -458,12 +458,16 @@ static shoal_status compare_values_of(const struct fsdp_context *context, const 
     for (size_t i = 0; i < context->n_units; i++) {
         n_params += context->units[i]->domain == domain ? context->units[i]->n_params : 0;
     }
+    char text[ERROR_TEXT_BYTES] = "";
     uint64_t *mine = mem_alloc_zeroed(2 * n_params + 1, sizeof *mine);
-    bool has_hashes = mine && hash_values(context, domain, mine) == SHOAL_OK;
+    shoal_status own = mine ? hash_values(context, domain, mine) : SHOAL_ERR_NO_MEMORY;
+    if (own != SHOAL_OK) {
+        (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    }
     /* Without hashes the other ranks are told that this one has nothing to compare. */
-    shoal_status status = find_difference(group, has_hashes ? mine : NULL, 2 * n_params, &other);
+    shoal_status status = find_difference(group, own == SHOAL_OK ? mine : NULL, 2 * n_params, &other);
     mem_free(mine);
-    TRY(status);
+    TRY(own == SHOAL_OK ? status : error_set(own, "%s", text));
     return other.rank < 0
                ? SHOAL_OK
                : fail_values(context, domain, other.number / 2, shoal_group_world_rank(group, other.rank));
