@@ -454,6 +454,30 @@ static void fail_on_one(struct rank *self, bool is_int8, bool in_encode)
     model_abandon(&model, self);
 }
 
+/* Its functions read memory of the host. */
+TEST_RANKS(a_shard_with_an_extension_stays_on_the_host, 2)
+{
+    static _Thread_local struct model model;
+    const char *name = getenv("SHOAL_TEST_DEVICE");
+    shoal_device device = SHOAL_CPU;
+    if (!name) {
+        test_skip("it needs another device");
+        return;
+    }
+    REQUIRE_OK(shoal_device_find(name, &device));
+    REQUIRE(model_open(&model, self, NULL));
+    const shoal_gather_extension extension = int8_extension(&model.context);
+    REQUIRE_OK(model_set(&model, &extension));
+    shoal_tensor *weight = shoal_detach(shoal_module_parameter(model.module, "weight"));
+    weight = shoal_to_device(weight, device);
+    CHECK_OK(shoal_set_requires_grad(weight, true));
+    CHECK_OK(shoal_module_set_parameter(model.module, "weight", weight));
+    CHECK_STATUS(model_step(&model, 0, self->rank), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("parameter weight is on device ");
+    CHECK_ERROR_TEXT(", but gather extensions read host memory");
+    model_abandon(&model, self);
+}
+
 /* What an encode tries that calls back into the context that it is part of. */
 struct calling {
     struct int8_rows rows;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "kernel/moves.h"
+#include "parallel/fsdp/engine/state/extension.h"
 #include "parallel/fsdp/engine/state/param.h"
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/autograd.h"
@@ -129,6 +130,7 @@ static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_
 {
     struct fsdp_param replaced = *param;
     struct address data;
+    TRY(fsdp_extension_check_move(param, now->storage->device));
     TRY(tensor_wait_readable(now));
     TRY(tensor_address(now, &data));
     replaced.device = now->storage->device;

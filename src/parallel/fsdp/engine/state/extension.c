@@ -89,14 +89,24 @@ static shoal_status fill(const struct fsdp_param *param, struct fsdp_extension *
     return lay_out(param, extension);
 }
 
+static shoal_status check_device(const struct fsdp_param *param, shoal_device device)
+{
+    return device_is_host(device)
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_UNSUPPORTED,
+                           "parameter %.128s is on device %s, but gather extensions read host memory",
+                           param->name, device_name(device));
+}
+
+shoal_status fsdp_extension_check_move(const struct fsdp_param *param, shoal_device device)
+{
+    return param->extension ? check_device(param, device) : SHOAL_OK;
+}
+
 shoal_status fsdp_extension_create(const struct fsdp_param *param, int n_shards,
                                    const shoal_gather_extension *given, struct fsdp_extension **extension_out)
 {
-    if (!device_is_host(param->device)) {
-        return error_set(SHOAL_ERR_UNSUPPORTED,
-                         "parameter %.128s is on device %s, but gather extensions read host memory",
-                         param->name, device_name(param->device));
-    }
+    TRY(check_device(param, param->device));
     struct fsdp_extension *extension = mem_alloc_zeroed(1, sizeof *extension);
     if (!extension) {
         return SHOAL_ERR_NO_MEMORY;

@@ -34,6 +34,9 @@ shoal_status fsdp_extension_create(const struct fsdp_param *param, int n_shards,
                                    struct fsdp_extension **extension_out);
 void fsdp_extension_free(struct fsdp_extension *extension);
 
+/* Whether a parameter may move to a device: with an extension to the CPU only. */
+shoal_status fsdp_extension_check_move(const struct fsdp_param *param, shoal_device device);
+
 /* Whether a unit has a parameter with an extension; and one that is not decoded row by row, so that each rank has full
    parameters of its own. */
 bool fsdp_has_extension(const struct fsdp_unit *unit);
