@@ -161,36 +161,38 @@ shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
 }
 
 /* Clears the region of a parameter from `begin` on. */
-static void clear(struct fsdp_unit *unit, struct fsdp_param *param, size_t begin)
+static void clear(const struct fsdp_unit *unit, struct fsdp_param *param, size_t begin, struct moves *moves)
 {
-    struct moves moves;
-    moves_begin(&moves, unit->device);
-    moves_clear(&moves, address_add(fsdp_region_of(unit, param), (ptrdiff_t)begin),
+    moves_clear(moves, address_add(fsdp_region_of(unit, param), (ptrdiff_t)begin),
                 region_bytes(unit, param) - begin);
-    moves_end(&moves);
     param->is_unset = false;
 }
 
 /* Clears the region of a parameter that was not written yet. This is done only when something is about to be added
    there: a kernel that stores needs no zeros, and a pass over the memory is saved. */
-static void clear_place(struct fsdp_unit *unit, struct fsdp_param *param)
+static void clear_place(const struct fsdp_unit *unit, struct fsdp_param *param, struct moves *moves)
 {
     if (param->is_unset) {
-        clear(unit, param, 0);
+        clear(unit, param, 0, moves);
     }
 }
 
 /* clear_place for a kernel that will write all elements of the parameter: clears only the padding after them. */
-static void clear_behind(struct fsdp_unit *unit, struct fsdp_param *param)
+static void clear_behind(const struct fsdp_unit *unit, struct fsdp_param *param, struct moves *moves)
 {
-    clear(unit, param, param->count * dtype_bytes(unit->grads.dtype));
+    if (param->is_unset) {
+        clear(unit, param, param->count * dtype_bytes(unit->grads.dtype), moves);
+    }
 }
 
 void fsdp_unit_clear_unset(struct fsdp_unit *unit)
 {
+    struct moves moves;
+    moves_begin(&moves, unit->device);
     for (size_t i = 0; i < unit->n_params; i++) {
-        clear_place(unit, &unit->params[i]);
+        clear_place(unit, &unit->params[i], &moves);
     }
+    moves_end(&moves);
 }
 
 /* While gradients accumulate, those that are reduced in the dtype of the kernels stay where the kernels add to
@@ -245,7 +247,10 @@ struct address fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
         return param->shard; /* any address will do: there are no elements to add to */
     }
     if (param->is_direct) {
-        clear_place(unit, param);
+        struct moves moves;
+        moves_begin(&moves, unit->device);
+        clear_place(unit, param, &moves);
+        moves_end(&moves);
         return fsdp_region_of(unit, param);
     }
     param->is_clear = false;
@@ -255,26 +260,33 @@ struct address fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
 struct address fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, bool *has_values_out)
 {
     *has_values_out = param->count > 0 && !(param->is_direct ? param->is_unset : param->is_clear);
-    if (param->count > 0 && param->is_direct && param->is_unset) {
-        clear_behind(unit, param);
+    if (param->count > 0 && param->is_direct) {
+        struct moves moves;
+        moves_begin(&moves, unit->device);
+        clear_behind(unit, param, &moves);
+        moves_end(&moves);
     }
     return fsdp_unit_grad(unit, param);
 }
 
-/* Casts a whole gradient to the dtype of the reduction, and copies or adds it to the blocks of its region. */
-static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, struct address grad,
-                     bool is_added)
+/* Clears what put_grad will add to, or not write. */
+static void prepare_place(const struct fsdp_unit *unit, struct fsdp_param *param, bool is_added,
+                          struct moves *moves)
 {
     if (is_added || param->count < (size_t)unit->mesh->n_shards * param->padded_count) {
-        clear_place(unit, param);
+        clear_place(unit, param, moves);
+    } else { /* all blocks will be written; only the padding after the last one is cleared */
+        clear_behind(unit, param, moves);
     }
-    if (param->is_unset) { /* all blocks will be written; only the padding after the last one is cleared */
-        clear_behind(unit, param);
-    }
+}
+
+/* Casts a whole gradient to the dtype of the reduction, and copies or adds it to the blocks of its region, which has been
+   prepared. */
+static void put_grad(const struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
+                     struct address grad, bool is_added, struct moves *moves)
+{
     size_t to_bytes = dtype_bytes(unit->grads.dtype);
     size_t from_bytes = dtype_bytes(dtype);
-    struct moves moves;
-    moves_begin(&moves, unit->device);
     for (int64_t w = 0; w < unit->mesh->n_shards; w++) {
         int64_t begin;
         int64_t end;
@@ -284,38 +296,62 @@ static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dty
             size_t to_at = (size_t)w * param->padded_count + (size_t)(o * param->chunk * param->inner);
             size_t from_at = (size_t)((o * param->size + begin) * param->inner);
             struct address to = address_add(fsdp_region_of(unit, param), (ptrdiff_t)(to_at * to_bytes));
-            moves_add(&moves,
-                      (struct kernel_move){.dst = to,
-                                           .src = address_add(grad, (ptrdiff_t)(from_at * from_bytes)),
-                                           .count = count,
-                                           .dst_dtype = unit->grads.dtype,
-                                           .src_dtype = dtype,
-                                           .is_added = is_added});
+            moves_add(moves, (struct kernel_move){.dst = to,
+                                                  .src = address_add(grad, (ptrdiff_t)(from_at * from_bytes)),
+                                                  .count = count,
+                                                  .dst_dtype = unit->grads.dtype,
+                                                  .src_dtype = dtype,
+                                                  .is_added = is_added});
         }
     }
-    moves_end(&moves);
 }
 
 void fsdp_unit_put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
                         struct address grad)
 {
     /* A sum with the zeros of a place that has no gradient yet would lose the sign of -0. */
+    bool is_added = unit->grads.has_accumulated && param->has_whole;
     uint64_t begin_ticks = trace_begin();
-    put_grad(unit, param, dtype, grad, unit->grads.has_accumulated && param->has_whole);
+    struct moves moves;
+    moves_begin(&moves, unit->device);
+    prepare_place(unit, param, is_added, &moves);
+    moves_end(&moves); /* what is written next overlaps it */
+    put_grad(unit, param, dtype, grad, is_added, &moves);
+    moves_end(&moves);
     trace_end(begin_ticks, TRACE_OP, "fsdp.put_gradient");
     param->has_whole = true;
 }
 
+static bool is_collected(const struct fsdp_unit *unit, const struct fsdp_param *param, bool is_new)
+{
+    return param->is_reduced && !param->is_direct &&
+           (stays_until_reduced(unit, param) ? unit->config.sync : is_new);
+}
+
+static bool is_collected_by_adding(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    return unit->grads.has_accumulated && !stays_until_reduced(unit, param);
+}
+
 void fsdp_unit_collect_written(struct fsdp_unit *unit, bool is_new)
 {
+    struct moves moves;
+    moves_begin(&moves, unit->device);
     for (size_t i = 0; unit->grads.buffer && i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
-        bool stays = stays_until_reduced(unit, param);
-        if (param->is_reduced && !param->is_direct && (stays ? unit->config.sync : is_new)) {
-            put_grad(unit, param, param->compute, fsdp_written_at(unit, param),
-                     unit->grads.has_accumulated && !stays);
+        if (is_collected(unit, param, is_new)) {
+            prepare_place(unit, param, is_collected_by_adding(unit, param), &moves);
         }
     }
+    moves_end(&moves);
+    for (size_t i = 0; unit->grads.buffer && i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        if (is_collected(unit, param, is_new)) {
+            put_grad(unit, param, param->compute, fsdp_written_at(unit, param),
+                     is_collected_by_adding(unit, param), &moves);
+        }
+    }
+    moves_end(&moves);
 }
 
 void fsdp_unit_forget_buffer(struct fsdp_unit *unit)

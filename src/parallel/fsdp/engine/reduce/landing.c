@@ -6,7 +6,7 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "device/device.h"
-#include "kernel/table.h"
+#include "kernel/moves.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/context.h"
 #include "parallel/fsdp/engine/reduce/grads.h"
@@ -20,27 +20,25 @@
 #include "tensor/dtype.h"
 
 static shoal_status add_to_shard(const struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
-                                 struct address gradient)
+                                 struct address gradient, struct moves *moves)
 {
     if (address_is_none(param->shard_grad)) {
         size_t bytes = param->shard_count * dtype_bytes(param->dtype);
         TRY(device_memory_allocate(unit->device, bytes, &param->shard_grad));
         fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_GRADIENTS, bytes);
     }
-    uint64_t begin_ticks = trace_begin();
-    const struct kernel_move move = {.dst = param->shard_grad,
-                                     .src = gradient,
-                                     .count = param->shard_count,
-                                     .dst_dtype = param->dtype,
-                                     .src_dtype = dtype,
-                                     .is_added = param->has_grad};
-    kernel_of(unit->device)->move(&move, 1);
-    trace_end(begin_ticks, TRACE_OP, "fsdp.land_gradient");
+    moves_add(moves, (struct kernel_move){.dst = param->shard_grad,
+                                          .src = gradient,
+                                          .count = param->shard_count,
+                                          .dst_dtype = param->dtype,
+                                          .src_dtype = dtype,
+                                          .is_added = param->has_grad});
     param->has_grad = true;
     return SHOAL_OK;
 }
 
-static shoal_status land_param(const struct fsdp_reduction *reduction, struct fsdp_param *param)
+static shoal_status land_param(const struct fsdp_reduction *reduction, struct fsdp_param *param,
+                               struct moves *moves)
 {
     const struct fsdp_unit *unit = reduction->unit;
     struct address from = fsdp_reduction_output(reduction, param);
@@ -52,13 +50,19 @@ static shoal_status land_param(const struct fsdp_reduction *reduction, struct fs
         param->has_grad = true;
         return SHOAL_OK;
     }
-    return add_to_shard(unit, param, unit->grads.dtype, from);
+    return add_to_shard(unit, param, unit->grads.dtype, from, moves);
 }
 
 shoal_status fsdp_land_whole(const struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
                              struct address gradient)
 {
-    return add_to_shard(unit, param, dtype, gradient);
+    struct moves moves;
+    uint64_t begin_ticks = trace_begin();
+    moves_begin(&moves, unit->device);
+    shoal_status status = add_to_shard(unit, param, dtype, gradient, &moves);
+    moves_end(&moves);
+    trace_end(begin_ticks, TRACE_OP, "fsdp.land_gradient");
+    return status;
 }
 
 shoal_status fsdp_land_params(struct fsdp_reduction *reduction)
@@ -67,13 +71,17 @@ shoal_status fsdp_land_params(struct fsdp_reduction *reduction)
     if (unit->watch) {
         TRY(fsdp_tell_reduction(unit, unit->watch->landing(unit)));
     }
-    for (size_t i = 0; i < unit->n_params; i++) {
+    struct moves moves;
+    shoal_status status = SHOAL_OK;
+    uint64_t begin_ticks = trace_begin();
+    moves_begin(&moves, unit->device);
+    for (size_t i = 0; i < unit->n_params && status == SHOAL_OK; i++) {
         struct fsdp_param *param = &unit->params[i];
-        if (param->is_reduced) {
-            TRY(land_param(reduction, param));
-        }
+        status = param->is_reduced ? land_param(reduction, param, &moves) : SHOAL_OK;
     }
-    return SHOAL_OK;
+    moves_end(&moves);
+    trace_end(begin_ticks, TRACE_OP, "fsdp.land_gradients");
+    return status;
 }
 
 shoal_fsdp_shard fsdp_shard_of(const struct fsdp_param *param)
