@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Gradient scalers. An unscale first checks all gradients of this rank, then asks the other ranks, and multiplies only
- * when all ranks agree that they can. So a call that fails has changed nothing on any rank.
+ * when all ranks agree that they can. So a call that fails has changed nothing on any rank, unless a device fails while it
+ * multiplies.
  */
 #include "optim/scaler.h"
 

@@ -11,7 +11,7 @@
  *
  *     no block --a backward pass begins--> opened --a synchronized one ends--> shared
  *
- * On a device that has no symmetric memory the block is memory of the rank's own. There is nothing to share then, but
+ * On a device other than the CPU the block is memory of the rank's own. There is nothing to share then, but
  * ranks agree that all have it.
  *
  * A rank that cannot open its block keeps gradients in other memory and tries again, at the end of the pass and in
