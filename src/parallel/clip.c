@@ -129,9 +129,9 @@ static shoal_status change_pieces(const struct clip_source *source, bool is_scal
 {
     struct collected collected;
     struct clip_source list;
-    const struct kernel_table *kernels = kernel_of(source->device);
     shoal_status status = list_pieces(source, /*is_written=*/true, &collected, &list);
-    if (status == SHOAL_OK && list.n_pieces > 0) {
+    if (status == SHOAL_OK && list.n_pieces > 0) { /* otherwise there may be no device */
+        const struct kernel_table *kernels = kernel_of(source->device);
         status = is_scaled ? kernels->scale_list(list.pieces, list.n_pieces, number)
                            : kernels->clamp_list(list.pieces, list.n_pieces, number);
     }
