@@ -10,6 +10,7 @@
 #include "shoal/clock.h"
 #include "shoal/collective.h"
 #include "shoal/compile.h"
+#include "shoal/cuda.h"
 #include "shoal/ddp.h"
 #include "shoal/dlpack.h"
 #include "shoal/dtype.h"

@@ -5,13 +5,13 @@
 #include "device/ending.h"
 #include "device/stream.h"
 
-static shoal_status allocate(shoal_device device, size_t bytes, void **data_out)
+static shoal_status allocate(shoal_device device, size_t bytes, enum device_cause cause, void **data_out)
 {
     const struct device_row *row = device_row(device);
     TRY(device_check_process(device));
     TRY(row->failure());
     ending_poll();
-    *data_out = row->allocate(bytes, stream_compute(device));
+    *data_out = row->allocate(bytes, cause, stream_compute(device));
     if (!*data_out) {
         shoal_status status = row->failure();
         return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
@@ -33,7 +33,7 @@ shoal_status device_memory_allocate(shoal_device device, size_t bytes, struct ad
     if (device == SHOAL_CPU) {
         data = mem_alloc_aligned(bytes > 0 ? bytes : 1, MEM_DATA_ALIGNMENT);
     } else {
-        TRY(allocate(device, bytes, &data));
+        TRY(allocate(device, bytes, DEVICE_BUFFERS, &data));
     }
     *memory_out = address_of(data);
     return data ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
@@ -55,7 +55,7 @@ shoal_status device_allocate_apart(shoal_device device, size_t header_bytes, siz
     if (!header) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = allocate(device, bytes, data_out);
+    shoal_status status = allocate(device, bytes, DEVICE_TENSORS, data_out);
     if (status != SHOAL_OK) {
         mem_free(header);
         return status;

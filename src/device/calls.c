@@ -85,3 +85,16 @@ shoal_status shoal_device_stream(shoal_device device, int64_t *stream_out)
     *stream_out = (int64_t)(uintptr_t)stream_compute(device);
     return SHOAL_OK;
 }
+
+static shoal_status use_stream(shoal_device device, int64_t stream)
+{
+    TRY(stream == 0 ? check_streams(device) : check_stream(device, stream));
+    return stream_use(device, stream_of(stream));
+}
+
+shoal_status shoal_device_use_stream(shoal_device device, int64_t stream)
+{
+    error_clear();
+    shoal_status status = use_stream(device, stream);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "device_use_stream");
+}

@@ -34,11 +34,12 @@ extern const struct device_row device_meta_row;
 
 extern const struct device_row *const device_rows[DEVICE_COUNT];
 
-/* A device of a module. Written once, before its number is given out. */
+/* A device of a module. Written once, before its number is given out; only the compute stream may change. */
 struct device_slot {
     const struct device_row *row;
-    void *compute;    /* device/stream.h; NULL if the row has no streams */
-    uint32_t n_forks; /* fork_count() when it was loaded */
+    void *own_stream;        /* of the library; NULL if the row has no streams */
+    _Atomic(void *) compute; /* device/stream.h: that one, or a stream of the program */
+    uint32_t n_forks;        /* fork_count() when it was loaded */
 };
 extern struct device_slot device_slots[DEVICE_MODULES_MOST];
 

@@ -4,8 +4,8 @@
  * behind the work of the compute stream is noted, and the thread goes on. Later calls ask for the event, and whoever
  * finds it done calls what waited for it:
  *
- *   - every allocation and release of memory of a device, every copy to the host, and the next ending; but no thread
- *     that works for a lane, whose ranks would wait for the program;
+ *   - every allocation and release of memory of a device, every copy to the host, and the next ending; but not while a
+ *     thread works on a stream of a lane, because other ranks would wait for the program then;
  *   - shoal_device_synchronize, for programs that make no such call any more;
  *   - the end of the process, which waits a few seconds for the device.
  *

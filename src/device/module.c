@@ -83,6 +83,9 @@ static shoal_status check_row(const struct device_row *row, const char *name)
     CHECK_MEMBER(copy_in);
     CHECK_MEMBER(copy_out);
     CHECK_MEMBER(failure);
+    for (const struct device_row *lending = row->take_host ? row : NULL; lending; lending = NULL) {
+        CHECK_MEMBER(give_host);
+    }
     for (const struct device_row *sharing = row->share_create ? row : NULL; sharing; sharing = NULL) {
         CHECK_MEMBER(share_map);
         CHECK_MEMBER(share_drop);

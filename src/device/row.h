@@ -32,6 +32,35 @@ struct device_streams {
     void (*drop)(void *event);
 };
 
+/* What memory is for: a report of it says so. */
+enum device_cause {
+    DEVICE_TENSORS, /* of tensors, and of ops while they run */
+    DEVICE_BUFFERS, /* of owners that free it themselves */
+    DEVICE_CAUSE_COUNT
+};
+
+/* Bytes: now, and the most at a time. */
+struct device_usage {
+    uint64_t now;
+    uint64_t most;
+};
+
+struct device_report {
+    struct device_usage causes[DEVICE_CAUSE_COUNT];
+    struct device_usage reserved; /* for all of them */
+    struct device_usage host;     /* of the host, for copies */
+    uint64_t free_bytes;          /* of the device, whoever uses the rest */
+    uint64_t total_bytes;
+};
+
+/* Kernels of the program: shoal/cuda.h. */
+struct device_programs {
+    shoal_status (*load)(const void *image, void **program_out);
+    void (*unload)(void *program);
+    shoal_status (*launch)(void *program, const char *kernel, const uint32_t blocks[3],
+                           const uint32_t threads[3], uint32_t shared_bytes, void **arguments);
+};
+
 struct device_row {
     size_t
         struct_size; /* these two come first in every version: sizeof(struct device_row), DEVICE_INTERFACE */
@@ -49,13 +78,16 @@ struct device_row {
     const struct kernel_table *kernels;
     /* Memory, aligned to MEM_DATA_ALIGNMENT (base/mem.h), for later work of a stream. Returns NULL, with the error text
        set, when there is none. */
-    void *(*allocate)(size_t bytes, void *stream);
+    void *(*allocate)(size_t bytes, enum device_cause cause, void *stream);
     /* Behind the work of the stream so far. */
     void (*release)(void *data, void *stream);
     /* Both put a copy behind the stream's work. The source of copy_in is host memory, which may change when the call has
        returned; the target of copy_out is host memory, which is written when an event behind the copy is done. */
     shoal_status (*copy_in)(void *target, const void *source, size_t bytes);
     shoal_status (*copy_out)(void *target, const void *source, size_t bytes);
+    /* Host memory that copy_out writes without making anybody wait, and its end; NULL if it does so with all memory. */
+    void *(*take_host)(size_t bytes);
+    void (*give_host)(void *memory);
     /* SHOAL_OK, or what has made the device unusable, with its text: the first failure, again and again. */
     shoal_status (*failure)(void);
     /* Memory that other processes of this machine can map, for work of all streams, and what they need for that; the
@@ -64,6 +96,9 @@ struct device_row {
     shoal_status (*share_map)(const char descriptor[DEVICE_SHARE_BYTES], size_t bytes, void **data_out);
     void (*share_drop)(void *data);
     const struct device_streams *streams; /* NULL: the work of every call is done when it returns */
+    /* Both NULL on devices without. The most of each begins anew if `resets_most`. */
+    shoal_status (*report)(struct device_report *report_out, bool resets_most);
+    const struct device_programs *programs;
 };
 
 #define DEVICE_ROW_INIT .struct_size = sizeof(struct device_row), .interface = DEVICE_INTERFACE

@@ -8,6 +8,9 @@
 #include "base/mem.h"
 #include "base/try.h"
 
+/* What is read of a device at a time: some devices need memory of a special kind for that. */
+#define STAGED_BYTES_MOST ((size_t)8 << 20)
+
 static _Thread_local struct {
     shoal_device device;
     void *stream; /* NULL: none was entered */
@@ -15,8 +18,36 @@ static _Thread_local struct {
 
 shoal_status stream_create_compute(struct device_slot *slot)
 {
-    slot->compute = NULL;
-    return slot->row->streams ? slot->row->streams->create(&slot->compute) : SHOAL_OK;
+    slot->own_stream = NULL;
+    if (slot->row->streams) {
+        TRY(slot->row->streams->create(&slot->own_stream));
+    }
+    atomic_init(&slot->compute, slot->own_stream);
+    return SHOAL_OK;
+}
+
+static pthread_mutex_t use_lock = PTHREAD_MUTEX_INITIALIZER; /* held while a compute stream is replaced */
+
+/* Under the lock. */
+static shoal_status use(shoal_device device, void *stream)
+{
+    struct device_slot *slot = device_slot(device);
+    void *next = stream ? stream : slot->own_stream;
+    void *before = stream_compute(device);
+    if (next != before) {
+        TRY(stream_order(device, before, next));
+        /* Release: pairs with the acquire in stream_compute. */
+        atomic_store_explicit(&slot->compute, next, memory_order_release);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status stream_use(shoal_device device, void *stream)
+{
+    (void)pthread_mutex_lock(&use_lock);
+    shoal_status status = use(device, stream);
+    (void)pthread_mutex_unlock(&use_lock);
+    return status;
 }
 
 void *stream_current(shoal_device device)
@@ -114,35 +145,94 @@ shoal_status stream_write(shoal_device device, struct address target, const void
 /* A copy that nobody waits for any more may still be made, so copies are not made to the caller's memory. */
 struct staged {
     struct staged *next;
+    const struct device_row *row;
     void *stream;
-    char bytes[];
+    void *bytes;
 };
 
 /* Those that may still be written. They are freed when later work of their stream is done. */
 static struct staged *late;
 static pthread_mutex_t late_lock = PTHREAD_MUTEX_INITIALIZER;
 
+static void free_staged(struct staged *staged)
+{
+    if (staged->bytes && staged->row->take_host) {
+        staged->row->give_host(staged->bytes);
+    } else {
+        mem_free(staged->bytes);
+    }
+    mem_free(staged);
+}
+
+static struct staged *make_staged(shoal_device device, size_t bytes)
+{
+    struct staged *staged = mem_alloc(sizeof *staged);
+    if (!staged) {
+        return NULL;
+    }
+    *staged = (struct staged){.row = device_row(device), .stream = stream_current(device)};
+    staged->bytes = staged->row->take_host ? staged->row->take_host(bytes) : mem_alloc(bytes);
+    if (!staged->bytes) {
+        free_staged(staged);
+        return NULL;
+    }
+    return staged;
+}
+
 static void keep_late(struct staged *staged)
 {
     (void)pthread_mutex_lock(&late_lock);
-    staged->next = late;
-    late = staged;
+    while (staged) {
+        struct staged *next = staged->next;
+        staged->next = late;
+        late = staged;
+        staged = next;
+    }
     (void)pthread_mutex_unlock(&late_lock);
 }
 
-static void free_late(const void *stream)
+/* Takes those of a stream out of the list. */
+static struct staged *take_late(const void *stream)
 {
+    struct staged *taken = NULL;
     (void)pthread_mutex_lock(&late_lock);
     for (struct staged **link = &late; *link;) {
         struct staged *staged = *link;
         if (staged->stream == stream) {
             *link = staged->next;
-            mem_free(staged);
+            staged->next = taken;
+            taken = staged;
         } else {
             link = &staged->next;
         }
     }
     (void)pthread_mutex_unlock(&late_lock);
+    return taken;
+}
+
+static shoal_status read_piece(shoal_device device, void *target, const void *source, size_t bytes,
+                               const struct wait_options *options)
+{
+    struct staged *staged = make_staged(device, bytes);
+    if (!staged) {
+        TRY(device_row(device)->failure());
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    /* Before the event is recorded: a copy that becomes late meanwhile may lie behind it. */
+    staged->next = take_late(staged->stream);
+    shoal_status status = device_row(device)->copy_out(staged->bytes, source, bytes);
+    status = status == SHOAL_OK ? stream_finish(device, options) : status;
+    if (status != SHOAL_OK) {
+        keep_late(staged);
+        return status;
+    }
+    memcpy(target, staged->bytes, bytes);
+    while (staged) {
+        struct staged *next = staged->next;
+        free_staged(staged);
+        staged = next;
+    }
+    return SHOAL_OK;
 }
 
 shoal_status stream_read(shoal_device device, void *target, struct address source, size_t bytes,
@@ -152,28 +242,21 @@ shoal_status stream_read(shoal_device device, void *target, struct address sourc
         memcpy(target, address_pointer(source), bytes);
         return SHOAL_OK;
     }
-    const struct device_row *row = device_row(device);
     TRY(device_check_process(device));
-    TRY(row->failure());
-    struct staged *staged = mem_alloc(sizeof *staged + bytes);
-    if (!staged) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    staged->stream = stream_current(device);
-    shoal_status status = row->copy_out(staged->bytes, address_pointer(source), bytes);
-    status = status == SHOAL_OK ? stream_finish(device, options) : status;
-    if (status != SHOAL_OK) {
-        keep_late(staged);
-        return status;
-    }
-    memcpy(target, staged->bytes, bytes);
-    free_late(staged->stream);
-    mem_free(staged);
+    TRY(device_row(device)->failure());
+    size_t n_read = 0;
+    do {
+        size_t n_piece = bytes - n_read < STAGED_BYTES_MOST ? bytes - n_read : STAGED_BYTES_MOST;
+        TRY(read_piece(device, (char *)target + n_read,
+                       address_pointer(address_add(source, (ptrdiff_t)n_read)), n_piece, options));
+        n_read += n_piece;
+    } while (n_read < bytes);
     return SHOAL_OK;
 }
 
 void stream_begin_child(void)
 {
+    (void)pthread_mutex_init(&use_lock, NULL);
     (void)pthread_mutex_init(&late_lock, NULL);
     late = NULL; /* what the parent's device may still write is the parent's */
 }

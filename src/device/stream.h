@@ -20,6 +20,8 @@
 #ifndef DEVICE_STREAM_H
 #define DEVICE_STREAM_H
 
+#include <stdatomic.h>
+
 #include "base/wait.h"
 #include "device/address.h"
 #include "device/device.h"
@@ -30,7 +32,11 @@ shoal_status stream_create_compute(struct device_slot *slot);
 /* The compute stream; NULL if the device has no streams. */
 static inline void *stream_compute(shoal_device device)
 {
-    return (int)device < DEVICE_FIRST_MODULE ? NULL : device_slot(device)->compute;
+    if ((int)device < DEVICE_FIRST_MODULE) {
+        return NULL;
+    }
+    /* Acquire: pairs with the release in stream_use. Work that is put behind the new stream comes after that of the old one. */
+    return atomic_load_explicit(&device_slot(device)->compute, memory_order_acquire);
 }
 
 /* Where work of this thread goes: the stream that it has entered, or the compute stream. */
@@ -63,6 +69,9 @@ shoal_status stream_finish(shoal_device device, const struct wait_options *optio
    wait for it. */
 shoal_status device_synchronize(shoal_device device);
 shoal_status device_lead(shoal_device device, int64_t stream);
+
+/* Makes another stream the compute stream, behind the work of both so far; the library's own for NULL. */
+shoal_status stream_use(shoal_device device, void *stream);
 
 /* Puts a copy from host memory, which may change afterwards, behind the work of the current stream. */
 shoal_status stream_write(shoal_device device, struct address target, const void *source, size_t bytes);

@@ -497,6 +497,42 @@ void *shoal_mutable_data(shoal_tensor *tensor)
     return address;
 }
 
+static shoal_status device_address(const char *call, const shoal_tensor *tensor, void **data_out)
+{
+    struct address address;
+    shoal_status status = tensor_address(tensor, &address);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "%s", call);
+    }
+    *data_out = address_pointer(address);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_device_data(const shoal_tensor *tensor, const void **data_out)
+{
+    static const char call[] = "device_data";
+    void *data = NULL;
+    error_clear();
+    TRY(check_tensor(call, tensor));
+    TRY(data_out ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "%s: data_out is NULL", call));
+    TRY(tensor_wait_readable(tensor));
+    TRY(device_address(call, tensor, &data));
+    *data_out = data;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_device_mutable_data(shoal_tensor *tensor, void **data_out)
+{
+    static const char call[] = "device_mutable_data";
+    error_clear();
+    TRY(check_tensor(call, tensor));
+    TRY(data_out ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "%s: data_out is NULL", call));
+    TRY(tensor_wait_writable(tensor, /*overwrites=*/false));
+    TRY(device_address(call, tensor, data_out));
+    storage_bump_version(tensor->storage);
+    return SHOAL_OK;
+}
+
 shoal_status shoal_wait(const shoal_tensor *tensor)
 {
     TRY(check_tensor("wait", tensor));

@@ -46,7 +46,7 @@ shoal_status apart_failure(void);
 
 /* Memory ------------------------------------------------------------------------------------------------- */
 
-void *apart_allocate(size_t bytes, void *stream);
+void *apart_allocate(size_t bytes, enum device_cause cause, void *stream);
 void apart_release(void *data, void *stream);
 shoal_status apart_share_create(size_t bytes, char descriptor[DEVICE_SHARE_BYTES], void **data_out);
 shoal_status apart_share_map(const char descriptor[DEVICE_SHARE_BYTES], size_t bytes, void **data_out);

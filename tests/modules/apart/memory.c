@@ -113,8 +113,9 @@ static bool has_no_memory(void)
            atomic_fetch_sub(&apart_settings.no_memory_at, 1) == 1;
 }
 
-void *apart_allocate(size_t bytes, void *stream)
+void *apart_allocate(size_t bytes, enum device_cause cause, void *stream)
 {
+    (void)cause;
     if (!apart_call("allocate")) {
         (void)apart_failure();
         return NULL;

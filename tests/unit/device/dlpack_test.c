@@ -3,47 +3,10 @@
 #include <dlpack/dlpack.h>
 
 #include "fixtures/apart.h"
+#include "fixtures/apart_streams.h"
 #include "fixtures/scoped.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"
-
-/* Streams of the program: as many as tests need at once. */
-static void *make_stream(void)
-{
-    void *stream = NULL;
-    CHECK_OK(device_row(apart())->streams->create(&stream));
-    return stream;
-}
-
-static void end_stream(void *stream)
-{
-    device_row(apart())->streams->destroy(stream);
-}
-
-static int64_t number_of(void *stream)
-{
-    return (int64_t)(uintptr_t)stream;
-}
-
-/* Whether the work of a stream so far ends within a time. */
-static bool ends_within(void *stream, double seconds)
-{
-    void *event = NULL;
-    bool is_done = false;
-    const struct device_streams *streams = device_row(apart())->streams;
-    CHECK_OK(streams->record(stream, &event));
-    for (double waited = 0; event && !is_done && waited < seconds; waited += 0.001) {
-        CHECK_OK(streams->query(event, &is_done));
-        test_pause(0.001);
-    }
-    streams->drop(event);
-    return is_done;
-}
-
-static void hold_stream(void *stream)
-{
-    atomic_store(&test_apart()->held_stream, stream);
-}
 
 /* Somebody else's tensor, on `apart`. */
 struct foreign {
@@ -292,7 +255,7 @@ SCOPED_TEST(a_device_that_has_failed_says_why)
         CHECK_STATUS(shoal_to_dlpack_on(there, number_of(consumer), &managed), SHOAL_ERR_SYSTEM);
         CHECK_ERROR_TEXT("to_dlpack_on: device apart has failed: call ");
         CHECK_STATUS(shoal_to_dlpack(there, &managed), SHOAL_ERR_SYSTEM);
-        test_apart()->forget_failure();
+        test_forget_failure();
     }
     CHECK(!managed);
     CHECK_OK(shoal_tensor_release_data(there));
