@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kernel_cast: any dtype to any dtype. The rules, besides those of kernel.h:
- *
- *   integer to integer   modulo 2^bits: the low bits, read as the target reads them
- *   integer to float     rounded once, to nearest even; f16 and e5m2 overflow to infinity, e4m3fn to NaN
- *   float to integer     truncated, then cut to the target's range; NaN gives 0
- *   complex to bool      true unless both components are zero
- *   bool as a source     any byte but 0 reads as 1
- *
- * A pair without a loop of its own goes through blocks of wide values, f64, i64 or u64 by the source's
- * kind: widening is exact, so that storing is the only rounding.
+ * kernel_cast: any dtype to any dtype. The rules, besides those of kernel.h, are in convert.h, with the conversions of
+ * single elements. A pair without a loop of its own goes through blocks of wide values.
  */
 #include "base/fp_mode.h"
-#include "kernel/element.h"
+#include "kernel/convert.h"
 #include "kernel/kernel.h"
 #include "kernel/simd.h"
 
@@ -31,21 +23,21 @@ typedef void cast_function(void *dst, const void *src, size_t count);
 
 /* From memory to wide values --------------------------------------------------------------------------- */
 
-#define LOAD(NAME, wide, expression)                                  \
+#define LOAD(NAME, wide, element)                                     \
     static void load_##NAME(void *dst, const void *src, size_t count) \
     {                                                                 \
         wide *to = dst;                                               \
         const element_##NAME *from = src;                             \
         for (size_t i = 0; i < count; i++) {                          \
-            to[i] = (expression);                                     \
+            to[i] = convert_load_##NAME(element);                     \
         }                                                             \
     }
-#define LOAD_FLOAT(NAME) LOAD(NAME, double, (double)element_load_##NAME(from[i]))
+#define LOAD_FLOAT(NAME) LOAD(NAME, double, from[i])
 #define LOAD_FLOAT8 LOAD_FLOAT
 #define LOAD_SIGNED(NAME) LOAD(NAME, int64_t, from[i])
 #define LOAD_UNSIGNED(NAME) LOAD(NAME, uint64_t, from[i])
-#define LOAD_BOOLEAN(NAME) LOAD(NAME, uint64_t, from[i] != 0)
-#define LOAD_COMPLEX(NAME) LOAD(NAME, double, (double)from[i].re)
+#define LOAD_BOOLEAN LOAD_UNSIGNED
+#define LOAD_COMPLEX(NAME) LOAD(NAME, double, from[i].re)
 
 #define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) LOAD_##kind(NAME)
 #include "tensor/dtypes.def"
@@ -63,105 +55,6 @@ static const enum wide wides[] = {
     [DTYPE_KIND_COMPLEX] = WIDE_REAL,      [DTYPE_KIND_FLOAT8] = WIDE_REAL,
 };
 
-/* From wide values to one element ---------------------------------------------------------------------- */
-
-static inline double round_odd_REAL(double value)
-{
-    return value;
-}
-
-/*
- * Exact below 2^53; above, the low 11 bits become one that says whether any was set. Rounding the result to
- * at most 40 bits gives what rounding the integer would.
- */
-static inline double round_odd_UNSIGNED(uint64_t value)
-{
-    uint64_t low = value & 0x7ff;
-    uint64_t odd = (value - low) | (uint64_t)(low != 0) << 11;
-    return (double)(value < (1ull << 53) ? value : odd);
-}
-
-static inline double round_odd_SIGNED(int64_t value)
-{
-    uint64_t magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value;
-    double rounded = round_odd_UNSIGNED(magnitude);
-    return value < 0 ? -rounded : rounded;
-}
-
-/*
- * f32 takes the same way as bf16: clang 14 vectorizes a plain (float) of an i64 into two roundings. An integer
- * that is not exact as a double is far beyond f16 and 8-bit floats: its first rounding does not matter.
- */
-#define ROUND_TO_FLOATS(WIDE, wide)                            \
-    static inline double round_##WIDE##_F64(wide value)        \
-    {                                                          \
-        return (double)value;                                  \
-    }                                                          \
-    static inline float round_##WIDE##_F32(wide value)         \
-    {                                                          \
-        return (float)round_odd_##WIDE(value);                 \
-    }                                                          \
-    static inline uint16_t round_##WIDE##_F16(wide value)      \
-    {                                                          \
-        return half_f64_to_f16((double)value);                 \
-    }                                                          \
-    static inline uint16_t round_##WIDE##_BF16(wide value)     \
-    {                                                          \
-        return half_f64_to_bf16(round_odd_##WIDE(value));      \
-    }                                                          \
-    static inline uint8_t round_##WIDE##_F8_E4M3FN(wide value) \
-    {                                                          \
-        return half_f64_to_f8_e4m3fn((double)value);           \
-    }                                                          \
-    static inline uint8_t round_##WIDE##_F8_E5M2(wide value)   \
-    {                                                          \
-        return half_f64_to_f8_e5m2((double)value);             \
-    }
-ROUND_TO_FLOATS(REAL, double)
-ROUND_TO_FLOATS(SIGNED, int64_t)
-ROUND_TO_FLOATS(UNSIGNED, uint64_t)
-
-static inline int64_t integer_SIGNED_from_REAL(double value, size_t bits)
-{
-    uint64_t limit = 1ull << (bits - 1);
-    if (value >= (double)limit) {
-        return (int64_t)(limit - 1);
-    }
-    if (value < -(double)limit) {
-        return -(int64_t)(limit - 1) - 1;
-    }
-    return value == value ? (int64_t)value : 0;
-}
-
-static inline uint64_t integer_UNSIGNED_from_REAL(double value, size_t bits)
-{
-    uint64_t half = 1ull << (bits - 1);
-    if (value >= 2.0 * (double)half) {
-        return half - 1 + half;
-    }
-    return value > 0 ? (uint64_t)value : 0;
-}
-
-#define CONVERT_FLOAT(WIDE, NAME, ctype, value) round_##WIDE##_##NAME(value)
-#define CONVERT_FLOAT8 CONVERT_FLOAT
-#define CONVERT_SIGNED(WIDE, NAME, ctype, value) CONVERT_INTEGER_##WIDE(SIGNED, ctype, value)
-#define CONVERT_UNSIGNED(WIDE, NAME, ctype, value) CONVERT_INTEGER_##WIDE(UNSIGNED, ctype, value)
-#define CONVERT_INTEGER_REAL(kind, ctype, value) (ctype) integer_##kind##_from_REAL(value, 8 * sizeof(ctype))
-#define CONVERT_INTEGER_SIGNED(kind, ctype, value) (ctype)(value)
-#define CONVERT_INTEGER_UNSIGNED(kind, ctype, value) (ctype)(value)
-#define CONVERT_BOOLEAN(WIDE, NAME, ctype, value) (value) != 0
-#define CONVERT_COMPLEX(WIDE, NAME, ctype, value)   \
-    (ctype)                                         \
-    {                                               \
-        .re = round_##WIDE##_##NAME(value), .im = 0 \
-    }
-#define round_REAL_C64 round_REAL_F32
-#define round_REAL_C128 round_REAL_F64
-#define round_SIGNED_C64 round_SIGNED_F32
-#define round_SIGNED_C128 round_SIGNED_F64
-#define round_UNSIGNED_C64 round_UNSIGNED_F32
-#define round_UNSIGNED_C128 round_UNSIGNED_F64
-
 /* From wide values to memory --------------------------------------------------------------------------- */
 
 #define STORE(WIDE, wide, NAME, ctype, kind)                                    \
@@ -170,8 +63,18 @@ static inline uint64_t integer_UNSIGNED_from_REAL(double value, size_t bits)
         element_##NAME *to = dst;                                               \
         const wide *from = src;                                                 \
         for (size_t i = 0; i < count; i++) {                                    \
-            to[i] = CONVERT_##kind(WIDE, NAME, ctype, from[i]);                 \
+            to[i] = STORED_##kind(ctype, convert_##WIDE##_to_##NAME(from[i]));  \
         }                                                                       \
+    }
+#define STORED_FLOAT(ctype, value) (value)
+#define STORED_FLOAT8 STORED_FLOAT
+#define STORED_SIGNED STORED_FLOAT
+#define STORED_UNSIGNED STORED_FLOAT
+#define STORED_BOOLEAN STORED_FLOAT
+#define STORED_COMPLEX(ctype, value) \
+    (ctype)                          \
+    {                                \
+        .re = (value), .im = 0       \
     }
 
 #define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) \

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Arithmetic element by element. Each operator and dtype has one function over a run, with separate loops
- * for the layouts that vectorize; the n-dimensional calls cut their shape into runs. Complex numbers:
- *
- *   (a + bi) + (c + di) = (a + c) + (b + d)i          (a + bi)(c + di) = (ac - bd) + (ad + bc)i
- *   (a + bi) / (c + di) = ((ac + bd) / s) + ((bc - ad) / s)i,   s = cc + dd
- *
- * as written, each operation rounded in the component's type, and nothing done for infinities or NaN.
+ * for the layouts that vectorize; the n-dimensional calls cut their shape into runs.
  */
 /*
  * clang warns where vectorizing a loop does not pay, although ELEMENT_LOOP only permits it. With -g it attributes the
@@ -23,65 +18,8 @@
 
 #include "base/error.h"
 #include "base/fp_mode.h"
-#include "kernel/element.h"
+#include "kernel/arithmetic.h"
 #include "kernel/iterate.h"
-
-/* One element ------------------------------------------------------------------------------------------ */
-
-#define BINARY_VALUE(verb, NAME, expression)                                             \
-    static inline compute_##NAME verb##_value_##NAME(compute_##NAME x, compute_##NAME y) \
-    {                                                                                    \
-        return (expression);                                                             \
-    }
-#define UNARY_VALUE(verb, NAME, expression)                            \
-    static inline compute_##NAME verb##_value_##NAME(compute_##NAME x) \
-    {                                                                  \
-        return (expression);                                           \
-    }
-
-#define VALUES_FLOAT(NAME)         \
-    BINARY_VALUE(add, NAME, x + y) \
-    BINARY_VALUE(sub, NAME, x - y) \
-    BINARY_VALUE(mul, NAME, x *y)  \
-    BINARY_VALUE(div, NAME, x / y) \
-    UNARY_VALUE(negate, NAME, -x)
-
-/* Modulo 2^bits: in unsigned types that no promotion turns into int. */
-#define WRAPPED(NAME, operator)                                                     \
-    (compute_##NAME)(sizeof(compute_##NAME) == 8 ? (uint64_t)x operator(uint64_t) y \
-                                                 : (uint64_t)((uint32_t)x operator(uint32_t) y))
-#define VALUES_UNSIGNED(NAME)                                     \
-    BINARY_VALUE(add, NAME, WRAPPED(NAME, +))                     \
-    BINARY_VALUE(sub, NAME, WRAPPED(NAME, -))                     \
-    BINARY_VALUE(mul, NAME, WRAPPED(NAME, *))                     \
-    BINARY_VALUE(div, NAME, (compute_##NAME)(y == 0 ? 0 : x / y)) \
-    UNARY_VALUE(negate, NAME, sub_value_##NAME(0, x))
-
-/* Signed integers have a quotient of their own. Dividing by -1 is negating: the smallest number gives itself instead
-   of a trap. */
-#define VALUES_SIGNED(NAME)                   \
-    BINARY_VALUE(sub, NAME, WRAPPED(NAME, -)) \
-    BINARY_VALUE(div, NAME, (compute_##NAME)(y == 0 ? 0 : y == -1 ? sub_value_##NAME(0, x) : x / y))
-
-#define VALUES_BOOLEAN(NAME)       \
-    BINARY_VALUE(add, NAME, x | y) \
-    BINARY_VALUE(mul, NAME, x &y)
-
-#define VALUES_FLOAT8(NAME)
-
-#define COMPLEX(NAME, real, imaginary) ((compute_##NAME){.re = (real), .im = (imaginary)})
-#define VALUES_COMPLEX(NAME)                                                                    \
-    BINARY_VALUE(add, NAME, COMPLEX(NAME, x.re + y.re, x.im + y.im))                            \
-    BINARY_VALUE(sub, NAME, COMPLEX(NAME, x.re - y.re, x.im - y.im))                            \
-    BINARY_VALUE(mul, NAME, COMPLEX(NAME, x.re *y.re - x.im * y.im, x.re * y.im + x.im * y.re)) \
-    BINARY_VALUE(div, NAME,                                                                     \
-                 COMPLEX(NAME, (x.re * y.re + x.im * y.im) / (y.re * y.re + y.im * y.im),       \
-                         (x.im * y.re - x.re * y.im) / (y.re * y.re + y.im * y.im)))            \
-    UNARY_VALUE(negate, NAME, COMPLEX(NAME, -x.re, -x.im))
-
-#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) VALUES_##kind(NAME)
-#include "tensor/dtypes.def"
-#undef DTYPE
 
 /* Runs ------------------------------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
  */
 #include "kernel/simd.h"
 
+#include "kernel/fold.h"
 #include "kernel/half.h"
 
 #include <string.h>
@@ -70,22 +71,6 @@ static void copy(void *dst, const void *src, size_t bytes)
     }
 #include "kernel/simd_members.def"
 #undef SIMD_CAST
-
-/* min and max: the next value is taken when it is better or NaN. A NaN that is there is never replaced by a
-   number, because comparing with it is false; equal values keep the earlier one. */
-#define DEFINE_FOLD(name, ctype)                                                   \
-    ALWAYS_INLINE ctype fold_##name(enum simd_fold fold, ctype folded, ctype next) \
-    {                                                                              \
-        if (fold == SIMD_MIN) {                                                    \
-            return next < folded || next != next ? next : folded;                  \
-        }                                                                          \
-        if (fold == SIMD_MAX) {                                                    \
-            return next > folded || next != next ? next : folded;                  \
-        }                                                                          \
-        return folded + next;                                                      \
-    }
-DEFINE_FOLD(f32, float)
-DEFINE_FOLD(f64, double)
 
 /* Blocks ------------------------------------------------------------------------------------------------ */
 

@@ -3,12 +3,7 @@
  * The exact sum of squares. A float is m * 2^e with an integer m, so that its square is the integer m * m at
  * bit 2e: the sum is one long integer, and integers add in any order to the same bits.
  *
- *   bins[d], d < DIGITS   digit d counts 2^(32 d - 2148); normalized, it is below 2^32
- *   bins[INFINITIES]      how many infinities came by
- *   bins[NANS]            how many NaNs came by
- *
- * The smallest square of an f64 is 2^-2148, which is bit 0; the largest ends below bit 4196. The digits reach
- * bit 4544, so that no sum can leave them. Every call here leaves the digits normalized.
+ * kernel/squares.h has the digits of that integer. Every call here leaves them normalized.
  *
  * Powers other than squares go in as doubles, each rounded once: their sum is as independent of order.
  */
@@ -20,18 +15,10 @@
 #include "base/error.h"
 #include "base/fp_mode.h"
 #include "kernel/element.h"
+#include "kernel/squares.h"
 
-enum {
-    DIGIT_BITS = 32,
-    DIGITS = KERNEL_SQUARES_BINS - 2,
-    INFINITIES = DIGITS,
-    NANS,
-    UNIT_BIT = 2148, /* that of 1; bit 0 counts 2^-2148 */
-};
-
-_Static_assert(DIGITS *DIGIT_BITS >= 2048 + UNIT_BIT + 64, "2^64 of the largest squares fit");
-
-#define DIGIT_MASK 0xffffffffull
+_Static_assert(SQUARES_DIGITS *SQUARES_DIGIT_BITS >= 2048 + SQUARES_UNIT_BIT + 64,
+               "2^64 of the largest squares fit");
 
 void kernel_squares_init(struct kernel_squares *squares)
 {
@@ -40,13 +27,7 @@ void kernel_squares_init(struct kernel_squares *squares)
 
 void kernel_squares_normalise(struct kernel_squares *squares)
 {
-    uint64_t carry = 0;
-    for (int i = 0; i < DIGITS; i++) {
-        /* Bins that many ranks added may be full: the carry goes in after the split. */
-        uint64_t low = (squares->bins[i] & DIGIT_MASK) + (carry & DIGIT_MASK);
-        carry = (squares->bins[i] >> DIGIT_BITS) + (carry >> DIGIT_BITS) + (low >> DIGIT_BITS);
-        squares->bins[i] = low & DIGIT_MASK;
-    }
+    squares_carry(squares->bins);
 }
 
 void kernel_squares_merge(struct kernel_squares *into, const struct kernel_squares *from)
@@ -60,13 +41,13 @@ void kernel_squares_merge(struct kernel_squares *into, const struct kernel_squar
 /* Adds value * 2^bit, less than 2^32 to any digit. */
 static inline void add_at_bit(uint64_t *bins, unsigned bit, uint64_t value)
 {
-    uint64_t *digits = bins + bit / DIGIT_BITS;
-    unsigned shift = bit % DIGIT_BITS;
-    uint64_t low = (value & DIGIT_MASK) << shift;
-    uint64_t high = (value >> DIGIT_BITS) << shift;
-    digits[0] += low & DIGIT_MASK;
-    digits[1] += (low >> DIGIT_BITS) + (high & DIGIT_MASK);
-    digits[2] += high >> DIGIT_BITS;
+    uint64_t *digits = bins + bit / SQUARES_DIGIT_BITS;
+    unsigned shift = bit % SQUARES_DIGIT_BITS;
+    uint64_t low = (value & SQUARES_DIGIT_MASK) << shift;
+    uint64_t high = (value >> SQUARES_DIGIT_BITS) << shift;
+    digits[0] += low & SQUARES_DIGIT_MASK;
+    digits[1] += (low >> SQUARES_DIGIT_BITS) + (high & SQUARES_DIGIT_MASK);
+    digits[2] += high >> SQUARES_DIGIT_BITS;
 }
 
 /* f32, f16 and bf16 ------------------------------------------------------------------------------------ */
@@ -77,41 +58,6 @@ enum {
     TABLE_BLOCK = TABLE_LANES << 16, /* a square is below 2^48, so that 2^16 fit into a sum per exponent */
     TABLE_FEW = 64                   /* fewer elements do not pay a table */
 };
-
-/* A float of at most 24 bits: exponent fields e > 0 mean (2^mantissa_bits + m) * 2^(e - bias). */
-struct format {
-    unsigned mantissa_bits;
-    unsigned n_exponents;
-    unsigned bias;
-};
-
-static const struct format f32_format = {.mantissa_bits = 23, .n_exponents = 256, .bias = 150};
-static const struct format f16_format = {.mantissa_bits = 10, .n_exponents = 32, .bias = 25};
-static const struct format bf16_format = {.mantissa_bits = 7, .n_exponents = 256, .bias = 134};
-
-static inline unsigned exponent_of(struct format format, uint32_t bits)
-{
-    return (bits >> format.mantissa_bits) & (format.n_exponents - 1);
-}
-
-static inline uint32_t fraction_of(struct format format, uint32_t bits)
-{
-    return bits & ((1u << format.mantissa_bits) - 1);
-}
-
-/* Without the leading bit of normal numbers an exponent field of 0 has the scale of 1. */
-static inline uint64_t square_of(struct format format, uint32_t bits)
-{
-    uint32_t leading = (uint32_t)(exponent_of(format, bits) != 0) << format.mantissa_bits;
-    uint64_t mantissa = fraction_of(format, bits) | leading;
-    return mantissa * mantissa;
-}
-
-static inline unsigned bit_of(struct format format, unsigned exponent)
-{
-    unsigned scale = exponent == 0 ? 1 : exponent;
-    return UNIT_BIT + 2 * scale - 2 * format.bias;
-}
 
 static inline uint32_t load_bits_F32(const void *src, size_t index)
 {
@@ -125,32 +71,32 @@ static inline uint32_t load_bits_half(const void *src, size_t index)
 
 typedef uint32_t load_function(const void *src, size_t index);
 
-static inline void count_specials(struct kernel_squares *squares, struct format format, load_function *load,
-                                  const void *src, size_t count)
+static inline void count_specials(struct kernel_squares *squares, struct squares_format format,
+                                  load_function *load, const void *src, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         uint32_t bits = load(src, i);
-        if (exponent_of(format, bits) == format.n_exponents - 1) {
-            squares->bins[fraction_of(format, bits) == 0 ? INFINITIES : NANS]++;
+        if (squares_exponent_of(format, bits) == format.n_exponents - 1) {
+            squares->bins[squares_fraction_of(format, bits) == 0 ? SQUARES_INFINITIES : SQUARES_NANS]++;
         }
     }
 }
 
-static inline void add_few(struct kernel_squares *squares, struct format format, load_function *load,
+static inline void add_few(struct kernel_squares *squares, struct squares_format format, load_function *load,
                            const void *src, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         uint32_t bits = load(src, i);
-        unsigned exponent = exponent_of(format, bits);
+        unsigned exponent = squares_exponent_of(format, bits);
         if (exponent < format.n_exponents - 1) {
-            add_at_bit(squares->bins, bit_of(format, exponent), square_of(format, bits));
+            add_at_bit(squares->bins, squares_bit_of(format, exponent), squares_square_of(format, bits));
         }
     }
     count_specials(squares, format, load, src, count);
 }
 
-static inline void add_block(struct kernel_squares *squares, struct format format, load_function *load,
-                             const void *src, size_t count)
+static inline void add_block(struct kernel_squares *squares, struct squares_format format,
+                             load_function *load, const void *src, size_t count)
 {
     uint64_t sums[TABLE_LANES][MAX_EXPONENTS];
     for (size_t lane = 0; lane < TABLE_LANES; lane++) {
@@ -160,17 +106,17 @@ static inline void add_block(struct kernel_squares *squares, struct format forma
     for (; i + TABLE_LANES <= count; i += TABLE_LANES) {
         for (size_t lane = 0; lane < TABLE_LANES; lane++) {
             uint32_t bits = load(src, i + lane);
-            sums[lane][exponent_of(format, bits)] += square_of(format, bits);
+            sums[lane][squares_exponent_of(format, bits)] += squares_square_of(format, bits);
         }
     }
     for (; i < count; i++) {
         uint32_t bits = load(src, i);
-        sums[0][exponent_of(format, bits)] += square_of(format, bits);
+        sums[0][squares_exponent_of(format, bits)] += squares_square_of(format, bits);
     }
     for (unsigned exponent = 0; exponent < format.n_exponents - 1; exponent++) {
         for (size_t lane = 0; lane < TABLE_LANES; lane++) {
             if (sums[lane][exponent] != 0) {
-                add_at_bit(squares->bins, bit_of(format, exponent), sums[lane][exponent]);
+                add_at_bit(squares->bins, squares_bit_of(format, exponent), sums[lane][exponent]);
             }
         }
     }
@@ -197,9 +143,9 @@ static inline void add_block(struct kernel_squares *squares, struct format forma
             count -= part;                                                                \
         }                                                                                 \
     }
-ADD_SMALL(f32, f32_format, load_bits_F32, element_F32)
-ADD_SMALL(f16, f16_format, load_bits_half, element_F16)
-ADD_SMALL(bf16, bf16_format, load_bits_half, element_BF16)
+ADD_SMALL(f32, SQUARES_F32, load_bits_F32, element_F32)
+ADD_SMALL(f16, SQUARES_F16, load_bits_half, element_F16)
+ADD_SMALL(bf16, SQUARES_BF16, load_bits_half, element_BF16)
 
 /* f64 -------------------------------------------------------------------------------------------------- */
 
@@ -215,22 +161,22 @@ static inline void add_f64_element(struct kernel_squares *squares, double value)
     unsigned exponent = (bits >> 52) & 0x7ff;
     uint64_t fraction = bits & 0xfffffffffffff;
     if (exponent == 0x7ff) {
-        squares->bins[fraction == 0 ? INFINITIES : NANS]++;
+        squares->bins[fraction == 0 ? SQUARES_INFINITIES : SQUARES_NANS]++;
         return;
     }
     uint64_t mantissa = fraction | (uint64_t)(exponent != 0) << 52;
     unsigned scale = exponent == 0 ? 1 : exponent;
-    unsigned bit = UNIT_BIT + 2 * scale - 2 * 1075;
-    unsigned shift = bit % DIGIT_BITS;
+    unsigned bit = SQUARES_UNIT_BIT + 2 * scale - 2 * 1075;
+    unsigned shift = bit % SQUARES_DIGIT_BITS;
     unsigned __int128 square = (unsigned __int128)mantissa * mantissa;
     /* 106 bits and a shift below 32: five digits. */
     unsigned __int128 low = (unsigned __int128)(uint64_t)square << shift;
     unsigned __int128 high = ((square >> 64) << shift) + (low >> 64);
-    uint64_t *digits = squares->bins + bit / DIGIT_BITS;
-    digits[0] += (uint64_t)low & DIGIT_MASK;
-    digits[1] += (uint64_t)low >> DIGIT_BITS;
-    digits[2] += (uint64_t)high & DIGIT_MASK;
-    digits[3] += (uint64_t)high >> DIGIT_BITS;
+    uint64_t *digits = squares->bins + bit / SQUARES_DIGIT_BITS;
+    digits[0] += (uint64_t)low & SQUARES_DIGIT_MASK;
+    digits[1] += (uint64_t)low >> SQUARES_DIGIT_BITS;
+    digits[2] += (uint64_t)high & SQUARES_DIGIT_MASK;
+    digits[3] += (uint64_t)high >> SQUARES_DIGIT_BITS;
     digits[4] += (uint64_t)(high >> 64);
 }
 
@@ -304,11 +250,11 @@ static inline void add_double(struct kernel_squares *squares, double value)
     unsigned exponent = (bits >> 52) & 0x7ff;
     uint64_t fraction = bits & 0xfffffffffffff;
     if (exponent == 0x7ff) {
-        squares->bins[fraction == 0 ? INFINITIES : NANS]++;
+        squares->bins[fraction == 0 ? SQUARES_INFINITIES : SQUARES_NANS]++;
         return;
     }
     unsigned scale = exponent == 0 ? 1 : exponent;
-    add_at_bit(squares->bins, UNIT_BIT + scale - 1075, fraction | (uint64_t)(exponent != 0) << 52);
+    add_at_bit(squares->bins, SQUARES_UNIT_BIT + scale - 1075, fraction | (uint64_t)(exponent != 0) << 52);
 }
 
 static FP_MODE_APART void add_powers(struct kernel_squares *squares, shoal_dtype dtype, const void *src,
@@ -345,9 +291,9 @@ static uint64_t read_bits(const struct kernel_squares *squares, int bit)
 {
     uint64_t value = 0;
     for (int i = 2; i >= 0; i--) {
-        int digit = bit / DIGIT_BITS + i;
-        int shift = i * DIGIT_BITS - bit % DIGIT_BITS;
-        uint64_t bin = digit < DIGITS ? squares->bins[digit] : 0;
+        int digit = bit / SQUARES_DIGIT_BITS + i;
+        int shift = i * SQUARES_DIGIT_BITS - bit % SQUARES_DIGIT_BITS;
+        uint64_t bin = digit < SQUARES_DIGITS ? squares->bins[digit] : 0;
         if (shift < 64) {
             value |= shift >= 0 ? bin << shift : bin >> -shift;
         }
@@ -358,21 +304,21 @@ static uint64_t read_bits(const struct kernel_squares *squares, int bit)
 /* True when a bit below `bit` is set. */
 static bool has_bits_below(const struct kernel_squares *squares, int bit)
 {
-    int digit = bit / DIGIT_BITS;
+    int digit = bit / SQUARES_DIGIT_BITS;
     for (int i = 0; i < digit; i++) {
         if (squares->bins[i] != 0) {
             return true;
         }
     }
-    return (squares->bins[digit] & ((1ull << bit % DIGIT_BITS) - 1)) != 0;
+    return (squares->bins[digit] & ((1ull << bit % SQUARES_DIGIT_BITS) - 1)) != 0;
 }
 
 /* The highest bit that is set, -1 for zero. */
 static int find_top_bit(const struct kernel_squares *squares)
 {
-    for (int i = DIGITS - 1; i >= 0; i--) {
+    for (int i = SQUARES_DIGITS - 1; i >= 0; i--) {
         if (squares->bins[i] != 0) {
-            return i * DIGIT_BITS + 63 - __builtin_clzll(squares->bins[i]);
+            return i * SQUARES_DIGIT_BITS + 63 - __builtin_clzll(squares->bins[i]);
         }
     }
     return -1;
@@ -382,14 +328,14 @@ double kernel_squares_round(const struct kernel_squares *squares)
 {
     struct kernel_squares digits = *squares;
     kernel_squares_normalise(&digits);
-    if (digits.bins[NANS] != 0) {
+    if (digits.bins[SQUARES_NANS] != 0) {
         return (double)NAN;
     }
-    if (digits.bins[INFINITIES] != 0) {
+    if (digits.bins[SQUARES_INFINITIES] != 0) {
         return (double)INFINITY;
     }
     /* The last bit that the result keeps: 53 bits, or down to the smallest subnormal, 2^-1074. */
-    const int lowest = UNIT_BIT - 1074;
+    const int lowest = SQUARES_UNIT_BIT - 1074;
     int top = find_top_bit(&digits);
     int last = top - 52 > lowest ? top - 52 : lowest;
     uint64_t kept = read_bits(&digits, last) & ((1ull << 53) - 1);

@@ -12,9 +12,9 @@
 
 #include "base/error.h"
 #include "base/fp_mode.h"
-#include "kernel/element.h"
 #include "kernel/iterate.h"
 #include "kernel/simd.h"
+#include "kernel/sums.h"
 #include "tensor/dtype.h"
 
 enum {
@@ -34,61 +34,19 @@ struct panel {
     int64_t row_stride;
 };
 
-/* Accumulators by kind --------------------------------------------------------------------------------- */
-
-typedef double sum_FLOAT;
-typedef uint64_t sum_SIGNED;
-typedef uint64_t sum_UNSIGNED;
-typedef uint64_t sum_BOOLEAN;
-typedef struct dtype_c128 sum_COMPLEX;
-
+/* Accumulators of a block. */
 union sums {
     double real[BLOCK_COLUMNS];
     uint64_t integer[BLOCK_COLUMNS];
     struct dtype_c128 complex_[BLOCK_COLUMNS];
 };
 
-static inline double plus_FLOAT(double sum, double value)
-{
-    return sum + value;
-}
-
-static inline uint64_t plus_SIGNED(uint64_t sum, uint64_t value)
-{
-    return sum + value;
-}
-
-static inline uint64_t plus_UNSIGNED(uint64_t sum, uint64_t value)
-{
-    return sum + value;
-}
-
-static inline uint64_t plus_BOOLEAN(uint64_t sum, uint64_t value)
-{
-    return sum | value;
-}
-
-static inline struct dtype_c128 plus_COMPLEX(struct dtype_c128 sum, struct dtype_c128 value)
-{
-    return (struct dtype_c128){.re = sum.re + value.re, .im = sum.im + value.im};
-}
-
-#define WIDEN_FLOAT(NAME, element) (double)element_load_##NAME(element)
-#define WIDEN_SIGNED(NAME, element) (uint64_t)(element)
-#define WIDEN_UNSIGNED(NAME, element) (uint64_t)(element)
-#define WIDEN_BOOLEAN(NAME, element) (uint64_t)((element) != 0)
-#define WIDEN_COMPLEX(NAME, element)                           \
-    (struct dtype_c128)                                        \
-    {                                                          \
-        .re = (double)(element).re, .im = (double)(element).im \
-    }
-
 /* Adding a panel --------------------------------------------------------------------------------------- */
 
 #define ADD(NAME, kind)                                                                              \
     static inline sum_##kind add_element_##NAME(sum_##kind sum, const char *element)                 \
     {                                                                                                \
-        return plus_##kind(sum, WIDEN_##kind(NAME, *(const element_##NAME *)(const void *)element)); \
+        return sum_plus_##NAME(sum, *(const element_##NAME *)(const void *)element);                 \
     }                                                                                                \
                                                                                                      \
     static void add_rows_##NAME(sum_##kind *sums, const struct panel *panel)                         \
@@ -198,76 +156,22 @@ static bool can_widen(const struct panel *panel)
 
 /* Writing the sums ------------------------------------------------------------------------------------- */
 
-static inline double round_sum_F64(double sum)
-{
-    return sum;
-}
-
-static inline float round_sum_F32(double sum)
-{
-    return (float)sum;
-}
-
-static inline uint16_t round_sum_F16(double sum)
-{
-    return half_f64_to_f16(sum);
-}
-
-static inline uint16_t round_sum_BF16(double sum)
-{
-    return half_f64_to_bf16(sum);
-}
-
-#define round_sum_C64 round_sum_F32
-#define round_sum_C128 round_sum_F64
-
-static inline int64_t divide_signed(int64_t sum, int64_t divisor)
-{
-    if (divisor == 0) {
-        return sum;
-    }
-    return divisor == -1 ? (int64_t) - (uint64_t)sum : sum / divisor;
-}
-
-static inline uint64_t divide_unsigned(uint64_t sum, int64_t divisor)
-{
-    return divisor == 0 ? sum : sum / (uint64_t)divisor;
-}
-
-static inline double divide_real(double sum, int64_t divisor)
-{
-    return divisor == 0 ? sum : sum / (double)divisor;
-}
-
-/* The sum wraps in the dtype before it is divided. */
-#define FINISH_FLOAT(NAME, ctype, sum) round_sum_##NAME(divide_real(sum, divisor))
-#define FINISH_SIGNED(NAME, ctype, sum) (ctype) divide_signed((ctype)(sum), divisor)
-#define FINISH_UNSIGNED(NAME, ctype, sum) (ctype) divide_unsigned((ctype)(sum), divisor)
-#define FINISH_BOOLEAN(NAME, ctype, sum) (ctype)(sum)
-#define FINISH_COMPLEX(NAME, ctype, sum)                        \
-    (ctype)                                                     \
-    {                                                           \
-        .re = round_sum_##NAME(divide_real((sum).re, divisor)), \
-        .im = round_sum_##NAME(divide_real((sum).im, divisor))  \
-    }
-
-#define FINISH(NAME, ctype, kind)                                                                          \
+#define FINISH(NAME, kind)                                                                                 \
     static void finish_##NAME(char *dst, int64_t stride, const void *sums, int64_t count, int64_t divisor) \
     {                                                                                                      \
         const sum_##kind *from = sums;                                                                     \
-        (void)divisor;                                                                                     \
         for (int64_t i = 0; i < count; i++) {                                                              \
-            *(element_##NAME *)(void *)(dst + i * stride) = FINISH_##kind(NAME, ctype, from[i]);           \
+            *(element_##NAME *)(void *)(dst + i * stride) = sum_finish_##NAME(from[i], divisor);           \
         }                                                                                                  \
     }
 
-#define STORE_FLOAT(NAME, ctype) FINISH(NAME, ctype, FLOAT)
-#define STORE_FLOAT8(NAME, ctype)
-#define STORE_SIGNED(NAME, ctype) FINISH(NAME, ctype, SIGNED)
-#define STORE_UNSIGNED(NAME, ctype) FINISH(NAME, ctype, UNSIGNED)
-#define STORE_BOOLEAN(NAME, ctype) FINISH(NAME, ctype, BOOLEAN)
-#define STORE_COMPLEX(NAME, ctype) FINISH(NAME, ctype, COMPLEX)
-#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) STORE_##kind(NAME, ctype)
+#define STORE_FLOAT(NAME) FINISH(NAME, FLOAT)
+#define STORE_FLOAT8(NAME)
+#define STORE_SIGNED(NAME) FINISH(NAME, SIGNED)
+#define STORE_UNSIGNED(NAME) FINISH(NAME, UNSIGNED)
+#define STORE_BOOLEAN(NAME) FINISH(NAME, BOOLEAN)
+#define STORE_COMPLEX(NAME) FINISH(NAME, COMPLEX)
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) STORE_##kind(NAME)
 #include "tensor/dtypes.def"
 #undef DTYPE
 

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Copies elements where two other operands are equal. */
 #include "base/fp_mode.h"
-#include "kernel/element.h"
+#include "kernel/arithmetic.h"
 #include "kernel/kernel.h"
-
-/* By kind of dtype: equal, NaN with NaN too. */
-#define EQUAL_FLOAT(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
-#define EQUAL_FLOAT8 EQUAL_FLOAT
-#define EQUAL_SIGNED(a, b) ((a) == (b))
-#define EQUAL_UNSIGNED(a, b) ((a) == (b))
-#define EQUAL_BOOLEAN(a, b) ((a) == (b))
-#define EQUAL_COMPLEX(a, b) (EQUAL_FLOAT((a).re, (b).re) && EQUAL_FLOAT((a).im, (b).im))
 
 /* What is chosen: any true byte is stored as 1. */
 #define CHOSEN_FLOAT(element) (element)
@@ -28,7 +20,7 @@
             compute_##NAME x = element_load_##NAME(((const element_##NAME *)a)[i]);                        \
             compute_##NAME y = element_load_##NAME(((const element_##NAME *)b)[i]);                        \
             ((element_##NAME *)dst)[i] =                                                                   \
-                EQUAL_##kind(x, y) ? CHOSEN_##kind(((const element_##NAME *)src)[i]) : zero;               \
+                equal_value_##NAME(x, y) ? CHOSEN_##kind(((const element_##NAME *)src)[i]) : zero;         \
         }                                                                                                  \
     }
 #include "tensor/dtypes.def"
