@@ -60,6 +60,11 @@ shoal_status device_module_check_name(const char *name)
     return module_check_name(&kind, name);
 }
 
+shoal_status device_module_list(module_visitor *visit, void *context)
+{
+    return module_list(&kind, visit, context);
+}
+
 static shoal_status check_member(const char *member, bool is_set)
 {
     return is_set ? SHOAL_OK

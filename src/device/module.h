@@ -47,6 +47,9 @@ DEVICE_MODULE_EXPORT device_module_function shoal_device_module;
 /* SHOAL_ERR_INVALID for a name that no device can have. */
 shoal_status device_module_check_name(const char *name);
 
+/* Visits the modules that are found, without loading them (base/module.h). */
+shoal_status device_module_list(module_visitor *visit, void *context);
+
 /* Loads the module of a device. SHOAL_ERR_INVALID when there is no such file; SHOAL_ERR_UNSUPPORTED when it does not
    fit, or says that the device cannot be used. */
 shoal_status device_module_load(const char *name, const struct device_row **row_out);

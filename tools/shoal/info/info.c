@@ -12,6 +12,7 @@
 #include "shoal/version.h"
 #include "shoal_nn/nn.h"
 #include "device/device.h"
+#include "device/module.h"
 #include "tensor/dtype.h"
 #include "transport/module.h"
 #include "transport/registry.h"
@@ -68,6 +69,32 @@ static int print_transports(void)
     return exit_status;
 }
 
+/* Modules of devices are loaded, to hear what they say of the device. */
+static shoal_status print_device(void *context, const char *name, const char *path)
+{
+    shoal_device device = SHOAL_CPU;
+    bool *is_first = context;
+    printf("%-9s %-8s ", *is_first ? "device" : "", name);
+    if (device_find(name, &device) == SHOAL_OK) {
+        printf("%s\n", device_row(device)->doc);
+    } else {
+        printf("cannot be used: %s\n", shoal_error_text());
+    }
+    printf("%-18s %s\n", "", path);
+    *is_first = false;
+    return SHOAL_OK;
+}
+
+static int print_devices(void)
+{
+    bool is_first = true;
+    if (device_module_list(print_device, &is_first) != SHOAL_OK) {
+        fprintf(stderr, "shoal info: listing devices: %s\n", shoal_error_text());
+        return TOOL_FAILED;
+    }
+    return TOOL_DONE;
+}
+
 static void print_products(void)
 {
     shoal_nn_product_row row = SHOAL_NN_PRODUCT_ROW_INIT;
@@ -107,8 +134,9 @@ static int print_summary(void)
         printf(" %s", shoal_dtype_name((shoal_dtype)dtype));
     }
     printf("\n");
+    int exit_status = print_devices();
     print_products();
-    int exit_status = print_transports();
+    exit_status = exit_status == TOOL_DONE ? print_transports() : exit_status;
     print_launcher();
     printf("options\n");
     print_options();

@@ -5,6 +5,7 @@
 
 #include "bootstrap/meet/environment.h"
 #include "device/device.h"
+#include "device/module.h"
 #include "kernel/simd.h"
 #include "shoal/dtype.h"
 #include "shoal/option.h"
@@ -81,6 +82,21 @@ static void print_transport(void *context, const struct info_transport *transpor
     *is_first = false;
 }
 
+static shoal_status print_device(void *context, const char *name, const char *path)
+{
+    shoal_device device = SHOAL_CPU;
+    bool *is_first = context;
+    shoal_status status = device_find(name, &device);
+    printf("%s{", *is_first ? "" : ", ");
+    print_member(/*is_first=*/true, "name", name);
+    print_member(/*is_first=*/false, status == SHOAL_OK ? "doc" : "error",
+                 status == SHOAL_OK ? device_row(device)->doc : shoal_error_text());
+    print_member(/*is_first=*/false, "module", path);
+    printf("}");
+    *is_first = false;
+    return SHOAL_OK;
+}
+
 static void print_products(void)
 {
     shoal_nn_product_row row = SHOAL_NN_PRODUCT_ROW_INIT;
@@ -135,6 +151,11 @@ int info_json(void)
     print_names();
     printf(", \"transports\": [");
     int exit_status = info_visit_transports(print_transport, &is_first);
+    printf("], \"device_modules\": [");
+    is_first = true;
+    if (device_module_list(print_device, &is_first) != SHOAL_OK) {
+        exit_status = TOOL_FAILED;
+    }
     printf("]");
     print_products();
     print_member(/*is_first=*/false, "launcher", launcher);
