@@ -17,7 +17,7 @@ if [[ ${#files[@]} -eq 0 ]]; then
     for folder in src include tests tools examples nn bench python; do
         [[ -d $folder ]] && folders+=("$folder")
     done
-    mapfile -t files < <(find "${folders[@]}" \( -name '*.[ch]' -o -name '*.cpp' \) | sort)
+    mapfile -t files < <(find "${folders[@]}" \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' \) | sort)
 fi
 if $fix; then
     clang-format-14 -i "${files[@]}"

@@ -281,7 +281,7 @@ sub check_place {
 
 sub check_sizes {
     my %n_files;
-    $n_files{parent_of(inside($_))}++ for find_files($tree, qr/\.(?:[ch]|def)$/);
+    $n_files{parent_of(inside($_))}++ for find_files($tree, qr/\.(?:cu?|h|def)$/);
     for my $folder (grep { $n_files{$_} > $largest } sort keys %n_files) {
         next if is_excused(find_exception('large', $folder, ''));
         report("$tree/$folder: $n_files{$folder} files, more than $largest: divide it into rooms");
@@ -290,7 +290,7 @@ sub check_sizes {
 
 sub check_tree_includes {
     my %graph;
-    for my $path (find_files($tree, qr/\.(?:[ch]|def)$/)) {
+    for my $path (find_files($tree, qr/\.(?:cu?|h|def)$/)) {
         check_place($path);
         for my $include (read_includes($path)) {
             my ($line, $included) = @$include;
@@ -304,7 +304,7 @@ sub check_tree_includes {
 # Includes of the rest -------------------------------------------------------------------------------------------------
 
 sub check_public_includes {
-    for my $path (map { find_files($_, qr/\.(?:[ch]|def)$/) } qw(include examples nn compat)) {
+    for my $path (map { find_files($_, qr/\.(?:cu?|h|def)$/) } qw(include examples nn compat)) {
         for my $include (read_includes($path)) {
             my ($line, $included) = @$include;
             next if $included =~ m{^shoal_(?:nn|compat)/} && $path !~ m{^include/shoal/};

@@ -140,7 +140,7 @@ sub check_file
     my ($path) = @_;
     open(my $file, '<', $path) or die "$path: $!\n";
     my $text = do { local $/; <$file> } // '';
-    if ($path =~ /\.(?:c|h|def)$/) {
+    if ($path =~ /\.(?:cu?|h|def)$/) {
         check_words($path, prose_of_code($text));
         check_header($path, $text) if $path =~ m{^include/.*\.h$};
         return;
@@ -153,7 +153,7 @@ sub check_file
 my @folders = grep { -d $_ } qw(docs include src nn tools examples tests bench);
 my @paths = grep { -f $_ } qw(README.md CONTRIBUTING.md CHANGELOG.md);
 find({ no_chdir => 1, wanted => sub {
-    push @paths, $_ if -f $_ && /\.(?:c|h|def|md|1)$/;
+    push @paths, $_ if -f $_ && /\.(?:cu?|h|def|md|1)$/;
 } }, @folders) if @folders;
 check_file($_) for sort @paths;
 

@@ -28,6 +28,7 @@ check_arguments() {
     scripts/check_arguments.pl tests/conformance/deviation/arguments.def \
         include/shoal/{fsdp,fsdp_comm,fsdp_unit,fully_shard,ddp,collective,compile}.h include/shoal_compat/torch.h
 }
+check_ptx() { scripts/make_ptx.sh --check; }
 check_shell() { find scripts tests bench .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck -x {} +; }
 check_tidy() { scripts/tidy.sh --quick; }
 
@@ -42,7 +43,7 @@ check_clang() { configure_clang && cmake --build build/clang -j "$(nproc)" >/dev
 failed=()
 checks=("$@")
 if [[ ${#checks[@]} -eq 0 ]]; then
-    checks=(format layers banned words symbols api callers version conformance arguments shell tidy clang)
+    checks=(format layers banned words symbols api callers version conformance arguments ptx shell tidy clang)
 fi
 for check in "${checks[@]}"; do
     if ! declare -F "check_$check" >/dev/null; then

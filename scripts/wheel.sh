@@ -34,7 +34,7 @@ build_wheel() {
     mkdir -p "$package"/{bin,lib/shoal}
     cp "$prefix/bin/shoal" "$package/bin"
     cp -r "$prefix/include" "$package/include"
-    cp "$prefix"/lib/shoal/libshoal_transport_*.so "$package/lib/shoal"
+    cp "$prefix"/lib/shoal/libshoal_transport_*.so "$prefix"/lib/shoal/libshoal_cuda-*.so "$package/lib/shoal"
     for library in libshoal.so.0.1 libshoal_nn.so.0.1; do
         cp -L "$prefix/lib/$library" "$package/lib"
     done

@@ -71,10 +71,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_device_stream(shoal_device device,
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_device_follow(shoal_device device, int64_t stream);
 
 /*
- * From now on the library's work goes to `stream`, one of the program's, behind what both were asked for so far; 0: to the
- * library's own stream again. So kernels that the program puts on that stream between two calls of the library need no
- * waits. It holds for all threads, of which no other may use the device meanwhile. The stream must exist until another one
- * is used. SHOAL_ERR_INVALID: a negative number. SHOAL_ERR_UNSUPPORTED: the device has no streams.
+ * From now on the library's work goes to `stream`, one of the program's, behind what both were asked for so far; 0:
+ * to the library's own stream again. So kernels that the program puts on that stream between two calls of the library
+ * need no waits. It holds for all threads, of which no other may use the device meanwhile. The stream must exist
+ * until another one is used. SHOAL_ERR_INVALID: a negative number. SHOAL_ERR_UNSUPPORTED: the device has no streams.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_device_use_stream(shoal_device device, int64_t stream);
 

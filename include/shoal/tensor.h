@@ -97,9 +97,10 @@ SHOAL_API const void *shoal_data(const shoal_tensor *tensor);
 SHOAL_API void *shoal_mutable_data(shoal_tensor *tensor);
 
 /*
- * Give the address of the first element on the tensor's device, for kernels of the program: on the CPU what shoal_data and
- * shoal_mutable_data give. They wait on the host for collectives in flight, not for the device. What the program's kernels
- * do there goes to the stream of the library's work (shoal_device_stream in shoal/dlpack.h), or is put in order with it.
+ * Give the address of the first element on the tensor's device, for kernels of the program: on the CPU what
+ * shoal_data and shoal_mutable_data give. They wait on the host for collectives in flight, not for the device. What
+ * the program's kernels do there goes to the stream of the library's work (shoal_device_stream in shoal/dlpack.h), or
+ * is put in order with it.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_device_data(const shoal_tensor *tensor, const void **data_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_device_mutable_data(shoal_tensor *tensor, void **data_out);

@@ -443,6 +443,33 @@ class shoal_compile_report(Structure):
     ]
 
 
+class shoal_cuda_grid(Structure):
+    _fields_ = [
+        ("blocks", c_uint32 * 3),
+        ("threads", c_uint32 * 3),
+        ("shared_bytes", c_uint32),
+    ]
+
+
+class shoal_cuda_usage(Structure):
+    _fields_ = [
+        ("now", c_uint64),
+        ("most", c_uint64),
+    ]
+
+
+class shoal_cuda_memory(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("tensors", shoal_cuda_usage),
+        ("buffers", shoal_cuda_usage),
+        ("reserved", shoal_cuda_usage),
+        ("pinned", shoal_cuda_usage),
+        ("free_bytes", c_uint64),
+        ("total_bytes", c_uint64),
+    ]
+
+
 class shoal_custom_all_gather(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -930,6 +957,9 @@ SIZES = {
     shoal_comm_block: (88, 8),
     shoal_compile_options: (64, 8),
     shoal_compile_report: (208, 8),
+    shoal_cuda_grid: (28, 4),
+    shoal_cuda_memory: (88, 8),
+    shoal_cuda_usage: (16, 8),
     shoal_custom_all_gather: (40, 8),
     shoal_custom_reduce_scatter: (40, 8),
     shoal_ddp_options: (72, 8),
@@ -1014,6 +1044,11 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shoal_compiled_run": (c_int, (c_void_p, POINTER(c_void_p), c_size_t, POINTER(c_void_p), c_size_t)),
     "shoal_contiguous": (c_void_p, (c_void_p,)),
     "shoal_copy_": (c_void_p, (c_void_p, c_void_p)),
+    "shoal_cuda_get_memory": (c_int, (POINTER(shoal_cuda_memory), c_bool)),
+    "shoal_cuda_launch": (c_int, (c_void_p, c_char_p, POINTER(shoal_cuda_grid), POINTER(c_void_p))),
+    "shoal_cuda_load": (c_int, (c_void_p, POINTER(c_void_p))),
+    "shoal_cuda_set_stream": (c_int, (c_void_p,)),
+    "shoal_cuda_unload": (None, (c_void_p,)),
     "shoal_data": (c_void_p, (c_void_p,)),
     "shoal_ddp": (c_int, (c_void_p, POINTER(shoal_ddp_options))),
     "shoal_ddp_clip_grad_norm": (c_int, (c_void_p, c_double, c_double, c_bool, POINTER(c_double))),
@@ -1023,11 +1058,14 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shoal_ddp_set_sync": (c_int, (c_void_p, c_bool)),
     "shoal_default_passes": (c_char_p, ()),
     "shoal_detach": (c_void_p, (c_void_p,)),
+    "shoal_device_data": (c_int, (c_void_p, POINTER(c_void_p))),
     "shoal_device_find": (c_int, (c_char_p, POINTER(c_int))),
     "shoal_device_follow": (c_int, (c_int, c_int64)),
+    "shoal_device_mutable_data": (c_int, (c_void_p, POINTER(c_void_p))),
     "shoal_device_name": (c_char_p, (c_int,)),
     "shoal_device_stream": (c_int, (c_int, POINTER(c_int64))),
     "shoal_device_synchronize": (c_int, (c_int,)),
+    "shoal_device_use_stream": (c_int, (c_int, c_int64)),
     "shoal_div": (c_void_p, (c_void_p, c_void_p)),
     "shoal_div_scalar": (c_void_p, (c_void_p, c_double)),
     "shoal_dtype_bytes": (c_size_t, (c_int,)),

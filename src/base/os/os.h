@@ -57,6 +57,9 @@ int64_t os_read_process(int64_t process, uint64_t address, void *target, size_t 
  * allowed before (PR_SET_PTRACER) is replaced.
  */
 void os_let_siblings_read(void);
+/* A descriptor of this process for one of another process, which must let it be read. -1 with errno set: `call_out` then
+   names the call that failed. */
+int os_take_descriptor(int64_t process, int fd, const char **call_out);
 
 /* Locks that the kernel drops with their process (lock.c) ---------------------------------------------- */
 

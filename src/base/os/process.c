@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -49,4 +50,19 @@ void os_let_siblings_read(void)
     if (parent > 1 && read_attach_rule() == '1') {
         (void)prctl(PR_SET_PTRACER, (unsigned long)parent, 0, 0, 0);
     }
+}
+
+int os_take_descriptor(int64_t process, int fd, const char **call_out)
+{
+    *call_out = "pidfd_open";
+    int opened = (int)syscall(SYS_pidfd_open, (pid_t)process, 0);
+    if (opened < 0) {
+        return -1;
+    }
+    *call_out = "pidfd_getfd";
+    int taken = (int)syscall(SYS_pidfd_getfd, opened, fd, 0);
+    int reason = errno;
+    (void)close(opened);
+    errno = reason;
+    return taken;
 }

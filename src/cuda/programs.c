@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* Kernels of the program, launched on the stream of the library's work. What the driver refuses is the program's mistake, and does
+   not make the device fail. */
+#include "cuda/programs.h"
+
+#include "base/try.h"
+#include "cuda/driver.h"
+#include "cuda/failure.h"
+#include "cuda/gpu.h"
+#include "cuda/services.h"
+
+/* Whether a result says that an argument of the call is wrong. */
+static bool is_refused(cuda_result result)
+{
+    bool is_of_image_or_name = result >= CUDA_INVALID_IMAGE && result < CUDA_NOT_READY;
+    return result == CUDA_INVALID_VALUE || result == CUDA_OUT_OF_RESOURCES || is_of_image_or_name;
+}
+
+static shoal_status judge(const char *call, cuda_result result, const char *what)
+{
+    const char *name = NULL;
+    const char *text = NULL;
+    if (!is_refused(result)) {
+        if (result != CUDA_OK) {
+            cuda_fail(call, result, what);
+        }
+        return cuda_failure();
+    }
+    (void)cuda.cuGetErrorName(result, &name);
+    (void)cuda.cuGetErrorString(result, &text);
+    return cuda_services->set_error(SHOAL_ERR_INVALID, "%s: %s (%d): %s", what, name ? name : "unknown",
+                                    result, text ? text : "no text");
+}
+
+static shoal_status load(const void *image, void **program_out)
+{
+    struct CUmod_st *module = NULL;
+    if (!cuda_enter()) {
+        return cuda_failure();
+    }
+    cuda_result result = cuda.cuModuleLoadDataEx(&module, image, 0, NULL, NULL);
+    cuda_leave();
+    *program_out = module;
+    return judge("cuModuleLoadDataEx", result, "image");
+}
+
+/* The driver unloads the code when what was launched is done. */
+static void unload(void *program)
+{
+    if (cuda_enter_to_free()) {
+        (void)cuda.cuModuleUnload(program);
+        cuda_leave();
+    }
+}
+
+static shoal_status launch(void *program, const char *kernel, const uint32_t blocks[3],
+                           const uint32_t threads[3], uint32_t shared_bytes, void **arguments)
+{
+    struct CUfunc_st *function = NULL;
+    const char *call = "cuModuleGetFunction";
+    if (!cuda_enter()) {
+        return cuda_failure();
+    }
+    cuda_result result = cuda.cuModuleGetFunction(&function, program, kernel);
+    if (result == CUDA_OK) {
+        call = "cuLaunchKernel";
+        result = cuda.cuLaunchKernel(function, blocks[0], blocks[1], blocks[2], threads[0], threads[1],
+                                     threads[2], shared_bytes, cuda_stream(), arguments, NULL);
+    }
+    cuda_leave();
+    return judge(call, result, kernel);
+}
+
+const struct device_programs cuda_programs = {.load = load, .unload = unload, .launch = launch};
