@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# All tests that run on the device for tests (label `apart`, tests/CMakeLists.txt) under the address sanitizer, again and again:
-# each seed draws other delays of the device's streams and other random numbers. It stops after the first seed with a failure, and
+# All tests that run on the device for tests (label `apart`, tests/CMakeLists.txt), and again on `cuda` with the driver for tests
+# (label `fakecuda`) in both of its modes, under the address sanitizer: each seed draws other delays of the device's streams and
+# other random numbers. It stops after the first seed with a failure, and
 # says which tests failed and how to repeat each. Some tests have deadlines of half a second, so the machine should have nothing
 # else to do.
 #
@@ -17,22 +18,30 @@ cmake --build --preset asan -j "$(nproc)" --target apart_programs >/dev/null
 log=build/asan/soak_device.log
 begin=$SECONDS n_runs=0 last=$((first + number - 1))
 
-# Without the preset of ctest, which leaves out tests that take long.
+# Without the preset of ctest, which leaves out tests that take long. What each mode says is added to the log.
 run_tests() {
-    ctest --test-dir build/asan --output-on-failure -j "${JOBS:-6}" -L '^apart$' -R "$tests"
+    local mode
+    run_label apart || return
+    for mode in threads lazy; do
+        FAKECUDA_MODE=$mode run_label fakecuda || return
+    done
+}
+
+run_label() {
+    ctest --test-dir build/asan --output-on-failure -j "${JOBS:-6}" -L "^$1\$" -R "$tests"
 }
 
 for ((seed = first; seed <= last; seed++)); do
     progress_say "soak-device: seed" $((seed - first + 1)) "$number"
     if TEST_APART_SEED=$seed SHOAL_TEST_SEED=$seed run_tests >"$log" 2>&1; then
-        n_runs=$((n_runs + $(sed -nE 's/^100% tests passed, 0 tests failed out of ([0-9]+)$/\1/p' "$log")))
+        n_runs=$((n_runs + $(sed -nE 's/^100% tests passed, 0 tests failed out of ([0-9]+)$/\1/p' "$log" | paste -sd+)))
         continue
     fi
     progress_end
     grep -q '% tests passed' "$log" || { cat "$log" && exit 1; }
     # The lines in which tests say what was wrong; all that they printed is in the log.
     grep -E '^(\[rank [0-9]+\] )?([^ ]+\.[ch]:[0-9]+: |FAIL |.*(ERROR|SUMMARY): )|: rank [0-9]+ (ended|was still)' "$log" | head -n 60 || true
-    n_failed=$(sed -nE 's/^[0-9]+% tests passed, ([0-9]+) tests? failed out of [0-9]+$/\1/p' "$log")
+    n_failed=$(sed -nE 's/^[0-9]+% tests passed, ([0-9]+) tests? failed out of [0-9]+$/\1/p' "$log" | tail -n 1)
     echo "soak-device: FAILED: $n_failed tests with seed $seed; $((seed - first)) seeds and $n_runs tests before it had no failure"
     echo "  what they printed: $log"
     sed -nE 's/^[[:space:]]+[0-9]+ - ([^ ]+) \(.*$/\1/p' "$log" | while read -r name; do

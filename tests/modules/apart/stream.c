@@ -47,9 +47,10 @@ static void delay(struct stream *stream)
     }
     stream->random = (stream->random ^ seed) * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     uint64_t die = stream->random >> 33;
-    if (die % 4 == 0) {
+    /* Most jobs run at once: what is late is late compared with them, and the tests take little longer. */
+    if (die % 16 == 0) {
         sleep_us(die % 97);
-    } else if (die % 4 == 1) {
+    } else if (die % 16 == 1) {
         (void)sched_yield();
     }
 }

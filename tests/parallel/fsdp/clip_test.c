@@ -192,6 +192,7 @@ static void check_power(struct setting *s, shoal_dtype dtype, const double *valu
                         double max_norm)
 {
     double norm = -1.0;
+    power = test_power(power);
     set_gradients(s, dtype, values);
     CHECK_OK(shoal_fsdp_clip_grad_norm(s->fsdp, max_norm, power, true, &norm));
     CHECK_DOUBLE(norm, power == 2.0 ? exact_norm(values) : norm_of_power(values, power));
@@ -255,12 +256,13 @@ TEST_RANKS(norms_that_must_be_finite, 3)
         double norm = -1.0;
         values[COUNT - 1] = bad[k % 2];
         set_gradients(&s, SHOAL_F32, values);
-        CHECK_STATUS(shoal_fsdp_clip_grad_norm(s.fsdp, 1.0, powers[k / 2], true, &norm), SHOAL_ERR_STATE);
+        CHECK_STATUS(shoal_fsdp_clip_grad_norm(s.fsdp, 1.0, test_power(powers[k / 2]), true, &norm),
+                     SHOAL_ERR_STATE);
         CHECK_ERROR_TEXT("clip_grad_norm: the norm of the gradients is");
         CHECK_DOUBLE(norm, -1.0);
         double first = gradient_at(&s, SHOAL_F32, 0);
         CHECK(isnan(first) || first == 3.0);
-        CHECK_OK(shoal_fsdp_clip_grad_norm(s.fsdp, 1.0, powers[k / 2], false, &norm));
+        CHECK_OK(shoal_fsdp_clip_grad_norm(s.fsdp, 1.0, test_power(powers[k / 2]), false, &norm));
         CHECK(k % 2 == 0 ? isinf(norm) : isnan(norm));
         first = gradient_at(&s, SHOAL_F32, 0);
         CHECK(isnan(first) || (k % 2 == 0 && first == 0.0));

@@ -438,8 +438,8 @@ static void check_clipping(struct rank *self, int n_replicas)
         double norm;
         (void)net_pass(&bench.sharded, step, self->rank);
         struct traffic before = begin(&bench, &others);
-        CHECK_OK(
-            shoal_fsdp_clip_grad_norm(fsdp_of_module(bench.sharded.root), 1.0, powers[step], false, &norm));
+        CHECK_OK(shoal_fsdp_clip_grad_norm(fsdp_of_module(bench.sharded.root), 1.0, test_power(powers[step]),
+                                           false, &norm));
         /* Replicas have the same gradients; they only compare the call. */
         traffic_check(&bench.sharded, before,
                       (struct traffic){.scatters = 1, .all_reduces = n_replicas > 1 ? 1 : 0});

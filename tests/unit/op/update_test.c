@@ -236,8 +236,8 @@ SCOPED_TEST(one_call_has_one_device)
         CHECK_OK(shoal_set_grad(mixed[i], shoal_clone(shoal_detach(mixed[i]))));
     }
     CHECK_STATUS(shoal_clip_grad_norm(mixed, 2, 1, 2, false, NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT(
-        "clip_grad_norm: the gradient of leaf 1: it is on device cpu, but tensors before it are on apart");
+    CHECK_ERROR_TEXT(test_words_apart(
+        "clip_grad_norm: the gradient of leaf 1: it is on device cpu, but tensors before it are on apart"));
     CHECK_STATUS(shoal_clip_grad_value(mixed, 2, 1), SHOAL_ERR_INVALID);
     CHECK_OK(shoal_scope_set_grad(false));
     check_same(mixed[0], shoal_full(INTS(3), 1, 2, SHOAL_F32));
@@ -373,6 +373,12 @@ SCOPED_TEST(gradients_are_clipped_by_their_norm)
         const double max_norm = k < 4 ? 0.75 : 1e6;
         double norm = 0;
         make_leaves(&random, here, apart);
+        if (powers[k % 4] == 3 && test_is_cuda()) {
+            CHECK_STATUS(shoal_clip_grad_norm(apart, N_LEAVES, max_norm, 3, true, &norm),
+                         SHOAL_ERR_UNSUPPORTED);
+            CHECK_ERROR_TEXT("powers 3");
+            continue;
+        }
         double wanted = clip_plainly(here, max_norm, powers[k % 4]);
         CHECK_OK(shoal_clip_grad_norm(apart, N_LEAVES, max_norm, powers[k % 4], true, &norm));
         CHECK_BYTES(&norm, &wanted, sizeof norm);
