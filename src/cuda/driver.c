@@ -24,8 +24,7 @@ static void *find(void *library, find_function *ask, const char *name)
 {
     void *function = NULL;
     int status = 0;
-    return ask(name, &function, INTERFACE_VERSION, 0, &status) == CUDA_OK && function ? function
-                                                                                      : dlsym(library, name);
+    return ask(name, &function, INTERFACE_VERSION, 0, &status) == CUDA_OK ? function : NULL;
 }
 
 /* Where each lies in the struct, as an address: the way from those to pointers of functions that POSIX blesses. */

@@ -8,11 +8,16 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/try.h"
+#include "base/wait.h"
 #include "cuda/driver.h"
 #include "cuda/failure.h"
 #include "cuda/gpu.h"
 #include "cuda/services.h"
+
+/* How long an allocation waits for what was freed. */
+#define ROOM_SECONDS 20
 
 /* One for each cause, so that the driver counts what is used for it. */
 static struct CUmemPoolHandle_st *pools[DEVICE_CAUSE_COUNT];
@@ -60,9 +65,19 @@ static void set_no_memory(size_t bytes)
         cuda_row->name, bytes, n_free, total);
 }
 
-/* Gives what no allocation uses back to the driver, so that another pool can have it. */
-static void trim_all(void)
+static shoal_status ask_idle(void *stream, bool *is_idle_out)
 {
+    cuda_result result = cuda.cuStreamQuery(stream);
+    *is_idle_out = result == CUDA_OK;
+    return result == CUDA_OK || result == CUDA_NOT_READY ? SHOAL_OK : SHOAL_ERR_SYSTEM;
+}
+
+/* What was freed counts as used by its pool until the host has seen that the stream is past it. */
+void cuda_make_room(struct CUstream_st *stream)
+{
+    const struct wait_options options = {.deadline_ns = clock_deadline_after(ROOM_SECONDS),
+                                         .what = "memory of the GPU"};
+    (void)!wait_until(ask_idle, stream, &options);
     for (int i = 0; i < DEVICE_CAUSE_COUNT; i++) {
         (void)check("cuMemPoolTrimTo", cuda.cuMemPoolTrimTo(pools[i], 0));
     }
@@ -78,7 +93,7 @@ void *cuda_allocate(size_t bytes, enum device_cause cause, void *stream)
     }
     cuda_result result = cuda.cuMemAllocFromPoolAsync(&memory, bytes, pools[cause], stream);
     if (result == CUDA_OUT_OF_MEMORY) {
-        trim_all();
+        cuda_make_room(stream);
         result = cuda.cuMemAllocFromPoolAsync(&memory, bytes, pools[cause], stream);
     }
     if (result == CUDA_OUT_OF_MEMORY) {

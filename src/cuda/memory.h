@@ -21,6 +21,10 @@ void cuda_release(void *data, void *stream);
 shoal_status cuda_copy_in(void *target, const void *source, size_t bytes);
 shoal_status cuda_copy_out(void *target, const void *source, size_t bytes);
 
+/* When the driver has no memory left: waits until the stream has done its work, for some time, and gives what no
+   allocation uses any more back to the driver. Inside of cuda_enter. */
+void cuda_make_room(struct CUstream_st *stream);
+
 /* Pinned memory: a copy from or to it goes on while the host does something else. NULL, with the error text set, if there is
    none. */
 void *cuda_pinned_take(size_t bytes);

@@ -12,7 +12,8 @@
 /* Whether a result says that an argument of the call is wrong. */
 static bool is_refused(cuda_result result)
 {
-    bool is_of_image_or_name = result >= CUDA_INVALID_IMAGE && result < CUDA_NOT_READY;
+    bool is_of_image_or_name = result >= CUDA_INVALID_IMAGE && result < CUDA_NOT_READY &&
+                               result != CUDA_MEMORY_DAMAGED && result != CUDA_LINK_FAILED;
     return result == CUDA_INVALID_VALUE || result == CUDA_OUT_OF_RESOURCES || is_of_image_or_name;
 }
 
@@ -20,6 +21,9 @@ static shoal_status judge(const char *call, cuda_result result, const char *what
 {
     const char *name = NULL;
     const char *text = NULL;
+    if (result == CUDA_OUT_OF_MEMORY) {
+        return cuda_services->set_error(SHOAL_ERR_NO_MEMORY, "%s: no memory of the GPU for %s", what, call);
+    }
     if (!is_refused(result)) {
         if (result != CUDA_OK) {
             cuda_fail(call, result, what);

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/try.h"
 #include "cuda/failure.h"
 #include "cuda/launch.h"
 #include "cuda/parts.h"
@@ -70,7 +71,8 @@ shoal_status cuda_reduce(shoal_reduce_op op, shoal_dtype dtype, void *dst, const
     if (n_srcs > REDUCE_SOURCES) {
         arguments.table = cuda_stage(srcs, n_srcs * sizeof srcs[0]);
         if (arguments.table == 0) {
-            return SHOAL_OK;
+            TRY(cuda_failure());
+            return SHOAL_ERR_NO_MEMORY;
         }
     } else {
         memcpy(arguments.srcs, srcs, n_srcs * sizeof srcs[0]);

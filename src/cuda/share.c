@@ -18,6 +18,7 @@
 #include "cuda/driver.h"
 #include "cuda/failure.h"
 #include "cuda/gpu.h"
+#include "cuda/memory.h"
 #include "cuda/services.h"
 
 /* What a process needs to map memory of another. */
@@ -187,7 +188,12 @@ static shoal_status create(struct shared *shared, size_t bytes)
     }
     CALL(cuMemGetAllocationGranularity, &granularity, &properties, CUDA_GRANULARITY_MINIMUM);
     shared->bytes = (bytes + granularity - 1) / granularity * granularity;
-    CALL(cuMemCreate, &shared->memory, shared->bytes, &properties, 0);
+    cuda_result made = cuda.cuMemCreate(&shared->memory, shared->bytes, &properties, 0);
+    if (made == CUDA_OUT_OF_MEMORY) {
+        cuda_make_room(cuda_stream());
+        made = cuda.cuMemCreate(&shared->memory, shared->bytes, &properties, 0);
+    }
+    TRY(check("cuMemCreate", made, shared->bytes));
     shared->has_memory = true;
     CALL(cuMemExportToShareableHandle, &shared->fd, shared->memory, CUDA_HANDLE_DESCRIPTOR, 0);
     (void)fcntl(shared->fd, F_SETFD, FD_CLOEXEC);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/try.h"
 #include "cuda/failure.h"
 #include "cuda/launch.h"
 #include "cuda/parts.h"
@@ -95,7 +96,7 @@ static void add_item(struct table *table, enum kernel_rule rule, const struct ke
 }
 
 /* The items, and behind them their rates: by value if they fit, and otherwise in memory of the device. */
-static void launch(enum kernel_rule rule, const struct table *table, unsigned char *bytes)
+static shoal_status launch(enum kernel_rule rule, const struct table *table, unsigned char *bytes)
 {
     const size_t items_bytes = table->n_items * sizeof table->items[0];
     const size_t n_bytes = items_bytes + table->n_rates * sizeof table->rates[0];
@@ -105,7 +106,8 @@ static void launch(enum kernel_rule rule, const struct table *table, unsigned ch
     if (n_bytes > sizeof arguments.table) {
         arguments.staged = cuda_stage(bytes, n_bytes);
         if (arguments.staged == 0) {
-            return;
+            TRY(cuda_failure());
+            return SHOAL_ERR_NO_MEMORY;
         }
     } else {
         memcpy(arguments.table, bytes, n_bytes);
@@ -115,6 +117,7 @@ static void launch(enum kernel_rule rule, const struct table *table, unsigned ch
     if (arguments.staged != 0) {
         cuda_unstage(arguments.staged);
     }
+    return SHOAL_OK;
 }
 
 /* Without elements, the CPU's kernel only looks at dtypes. */
@@ -147,9 +150,9 @@ static shoal_status run(enum kernel_rule rule, const struct kernel_update *updat
             add_item(&table, rule, &updates[i]);
         }
     }
-    launch(rule, &table, bytes);
+    shoal_status status = launch(rule, &table, bytes);
     mem_free(bytes);
-    return SHOAL_OK;
+    return status;
 }
 
 shoal_status cuda_update(enum kernel_rule rule, const struct kernel_update *updates, size_t n_updates)

@@ -86,9 +86,15 @@ shoal_status shoal_device_stream(shoal_device device, int64_t *stream_out)
     return SHOAL_OK;
 }
 
+/* DLPack's protocol has this number for a stream that every thread has one of, in whose order nothing can be freed. */
+#define PER_THREAD_STREAM 2
+
 static shoal_status use_stream(shoal_device device, int64_t stream)
 {
     TRY(stream == 0 ? check_streams(device) : check_stream(device, stream));
+    if (stream == PER_THREAD_STREAM) {
+        return error_set(SHOAL_ERR_INVALID, "stream: %d is another stream in each thread", PER_THREAD_STREAM);
+    }
     return stream_use(device, stream_of(stream));
 }
 

@@ -40,8 +40,7 @@ static shoal_status set_stream(void *stream)
 {
     shoal_device device;
     TRY(device_find(DEVICE_NAME, &device));
-    TRY(device_check_process(device));
-    return stream_use(device, stream ? stream : (void *)(uintptr_t)LEGACY_STREAM);
+    return shoal_device_use_stream(device, stream ? (int64_t)(uintptr_t)stream : LEGACY_STREAM);
 }
 
 shoal_status shoal_cuda_set_stream(void *stream)

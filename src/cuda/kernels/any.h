@@ -36,7 +36,7 @@ DEVICE_FUNCTION struct convert_element any_load(uint64_t address, uint32_t bytes
 {
     uint64_t low = 0;
     uint64_t high = 0;
-    if (address % bytes == 0) {
+    if ((address & (bytes - 1)) == 0) { /* a power of two; a division would take longer than the rest */
         struct vector value = vector_get(address, bytes);
         low = value.x | (uint64_t)value.y << 32;
         high = value.z | (uint64_t)value.w << 32;
@@ -55,7 +55,7 @@ DEVICE_FUNCTION void any_store(uint64_t address, struct convert_element element,
 {
     uint64_t low = element.words[0];
     uint64_t high = element.words[1];
-    if (address % bytes == 0) {
+    if ((address & (bytes - 1)) == 0) { /* a power of two; a division would take longer than the rest */
         struct vector value = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
         vector_put(address, value, bytes);
         return;

@@ -94,6 +94,8 @@ SCOPED_TEST(what_is_refused)
     CHECK_STATUS(shoal_device_use_stream(apart(), -1), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("device_use_stream: stream: -1 is no stream of device apart");
     CHECK_STATUS(shoal_device_use_stream((shoal_device)9, 1), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_device_use_stream(apart(), 2), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("device_use_stream: stream: 2 is another stream in each thread");
     CHECK_STATUS(shoal_device_data(NULL, &seen), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_device_data(here, NULL), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("device_data: data_out is NULL");
