@@ -12,23 +12,25 @@
 #include "shoal/tensor.h"
 #include "tensor/handle.h"
 
-static struct wait_options wait_for_copy(void)
-{
-    return (struct wait_options){.deadline_ns = clock_deadline_after(option_seconds(OPTION_TIMEOUT)),
-                                 .may_spin = true,
-                                 .what = "a copy from a device"};
-}
+/* For calls that belong to no group. */
+#define NO_TIMEOUT 0.0
 
-shoal_status op_read_bytes(shoal_device device, void *target, struct address source, size_t bytes)
+shoal_status op_read_bytes(shoal_device device, void *target, struct address source, size_t bytes,
+                           double timeout_s)
 {
-    const struct wait_options options = wait_for_copy();
-    return stream_read(device, target, source, bytes, &options);
+    double seconds = timeout_s > 0.0 ? timeout_s : option_seconds(OPTION_TIMEOUT);
+    const struct wait_options options = {
+        .deadline_ns = clock_deadline_after(seconds), .may_spin = true, .what = "a copy from a device"};
+    shoal_status status = stream_read(device, target, source, bytes, &options);
+    return status == SHOAL_ERR_TIMEOUT ? error_prefix(status, "device %s", device_name(device)) : status;
 }
 
 /* Elements one after the other, in memory of the tensor's device, to host memory. */
-static shoal_status read_elements(const shoal_tensor *tensor, struct address elements, void *buffer)
+static shoal_status read_elements(const shoal_tensor *tensor, struct address elements, void *buffer,
+                                  double timeout_s)
 {
-    shoal_status status = op_read_bytes((shoal_device)tensor->device, buffer, elements, tensor_bytes(tensor));
+    shoal_status status =
+        op_read_bytes((shoal_device)tensor->device, buffer, elements, tensor_bytes(tensor), timeout_s);
     ending_poll();
     return status;
 }
@@ -68,7 +70,7 @@ shoal_status run_to_device(shoal_op_call_context *call, const shoal_value *argum
     TRY(op_contiguous(call, self, &source));
     TRY(tensor_address(outputs[0], &target));
     if (device_is_host(to)) {
-        return read_elements(self, source, address_pointer(target));
+        return read_elements(self, source, address_pointer(target), NO_TIMEOUT);
     }
     if (device_is_host(from)) {
         return stream_write(to, target, address_pointer(source), tensor_bytes(self));
@@ -77,7 +79,7 @@ shoal_status run_to_device(shoal_op_call_context *call, const shoal_value *argum
     if (!between) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    TRY(read_elements(self, source, between));
+    TRY(read_elements(self, source, between, NO_TIMEOUT));
     return stream_write(to, target, between, tensor_bytes(self));
 }
 
@@ -115,7 +117,7 @@ static shoal_status check_buffer(const shoal_tensor *tensor, size_t bytes)
     return SHOAL_OK;
 }
 
-static shoal_status read_tensor(const shoal_tensor *tensor, void *buffer, size_t bytes)
+static shoal_status read_tensor(const shoal_tensor *tensor, void *buffer, size_t bytes, double timeout_s)
 {
     struct address base;
     struct op_flat flat;
@@ -129,9 +131,15 @@ static shoal_status read_tensor(const shoal_tensor *tensor, void *buffer, size_t
         return copy_here(tensor, buffer, /*is_write=*/false);
     }
     TRY(op_flat_open(tensor, &flat));
-    shoal_status status = read_elements(tensor, flat.data, buffer);
+    shoal_status status = read_elements(tensor, flat.data, buffer, timeout_s);
     op_flat_close(&flat);
     return status;
+}
+
+shoal_status op_read_tensor(const shoal_tensor *tensor, void *buffer, size_t bytes, double timeout_s)
+{
+    shoal_status status = read_tensor(tensor, buffer, bytes, timeout_s);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "read");
 }
 
 shoal_status shoal_read(const shoal_tensor *tensor, void *buffer, size_t bytes)
@@ -140,8 +148,7 @@ shoal_status shoal_read(const shoal_tensor *tensor, void *buffer, size_t bytes)
     if (!tensor || (!buffer && bytes > 0)) {
         return error_set(SHOAL_ERR_INVALID, "read: %s is NULL", tensor ? "buffer" : "tensor");
     }
-    shoal_status status = read_tensor(tensor, buffer, bytes);
-    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "read");
+    return op_read_tensor(tensor, buffer, bytes, NO_TIMEOUT);
 }
 
 /* shoal_write ------------------------------------------------------------------------------------------ */

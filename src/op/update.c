@@ -130,7 +130,7 @@ shoal_status op_list_largest(const struct op_list *list, double *largest_out)
     kernels->move(&(struct kernel_move){.dst = largest->base, .count = 1, .dst_dtype = SHOAL_F64}, 1);
     shoal_status status = kernels->largest_list(list->pieces, list->n, largest->base);
     if (status == SHOAL_OK) {
-        status = op_read_bytes(list->device, largest_out, largest->base, sizeof *largest_out);
+        status = op_read_bytes(list->device, largest_out, largest->base, sizeof *largest_out, 0.0);
     }
     memory_unref(largest);
     return status;

@@ -56,7 +56,7 @@ static shoal_status add_list(const struct clip_source *source, struct total *tot
         add_pieces(source->device, source->pieces, source->n_pieces, total->power, sums->base);
     if (status == SHOAL_OK) {
         void *target = is_largest ? (void *)&total->largest : &total->sums;
-        status = op_read_bytes(source->device, target, sums->base, bytes);
+        status = op_read_bytes(source->device, target, sums->base, bytes, source->timeout_s);
     }
     memory_unref(sums);
     return status;
@@ -107,8 +107,10 @@ static shoal_status list_pieces(const struct clip_source *source, bool is_writte
         return SHOAL_OK;
     }
     shoal_status status = source->walk(source->owner, is_written, collect, collected);
-    *list_out =
-        (struct clip_source){.device = source->device, .pieces = collected->pieces, .n_pieces = collected->n};
+    *list_out = (struct clip_source){.device = source->device,
+                                     .timeout_s = source->timeout_s,
+                                     .pieces = collected->pieces,
+                                     .n_pieces = collected->n};
     return status;
 }
 

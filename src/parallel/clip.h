@@ -36,6 +36,7 @@ struct clip_source {
     shoal_status (*walk)(void *owner, bool is_written, clip_visitor visit, void *context);
     void *owner;
     shoal_device device;
+    double timeout_s; /* how long the host waits for the device; 0 means SHOAL_TIMEOUT */
     const struct kernel_piece *pieces;
     size_t n_pieces;
 };

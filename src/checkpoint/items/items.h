@@ -50,10 +50,11 @@ shoal_status items_region(const shoal_items *items, size_t index, struct region 
 /* Gives the part for reading; waits for work in flight. SHOAL_ERR_STATE, with the item's name, if it has no
    memory, or is a shard of a parameter that was on the meta device and has not been written yet. Ranks may read
    different items. */
-shoal_status items_part(const shoal_items *items, size_t index, struct item_part *part_out);
+shoal_status items_part(const shoal_items *items, size_t index, double timeout_s, struct item_part *part_out);
 
 /* Both may allocate a copy: call items_part_close at the end; before it, after items_mutable_part, items_part_store
-   writes what was put into the copy to where the values are. Waits until a device has done what was asked of it. */
+   writes what was put into the copy to where the values are. Waits until a device has done what was asked of it, as long
+   as op_read_bytes says (op/operand.h). */
 shoal_status items_part_store(const struct item_part *part);
 void items_part_close(struct item_part *part);
 
@@ -63,7 +64,8 @@ shoal_status items_check_mutable(const shoal_items *items, size_t index);
 /* Gives the part for writing; also waits for readers, and counts as a change of the tensor (shoal_mutable_data). Shards
    have memory even if the parameter was on the meta device; other tensors on the meta device are SHOAL_ERR_STATE. All
    ranks must call it for the same items, also for empty parts: contexts of FSDP compare which shards may be written. */
-shoal_status items_mutable_part(shoal_items *items, size_t index, struct item_part *part_out);
+shoal_status items_mutable_part(shoal_items *items, size_t index, double timeout_s,
+                                struct item_part *part_out);
 
 /* A number for the ranks that have the same values of the item, in parts (shoal_item.owners); 0 if all ranks have. */
 shoal_status items_owners(const shoal_items *items, size_t index, uint64_t *owners_out);

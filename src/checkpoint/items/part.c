@@ -3,10 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "base/options.h"
 #include "base/try.h"
 #include "checkpoint/items/list.h"
 #include "device/device.h"
@@ -79,19 +77,14 @@ static shoal_status wait_for_use(shoal_tensor *tensor, enum item_use use)
 
 /* Values on a device ------------------------------------------------------------------------------------- */
 
-static shoal_status read_remote(const struct item_part *part)
+static shoal_status read_remote(const struct item_part *part, double timeout_s)
 {
-    if (part->tensor) {
-        return shoal_read(part->tensor, part->copy, part->bytes);
-    }
-    const struct wait_options options = {.deadline_ns = clock_deadline_after(option_seconds(OPTION_TIMEOUT)),
-                                         .may_spin = true,
-                                         .what = "a copy from a device"};
-    return stream_read(part->device, part->copy, part->address, part->bytes, &options);
+    return part->tensor ? op_read_tensor(part->tensor, part->copy, part->bytes, timeout_s)
+                        : op_read_bytes(part->device, part->copy, part->address, part->bytes, timeout_s);
 }
 
 /* Makes the copy, with the values as they are: whoever writes the part need not write all of it. */
-static shoal_status open_remote(struct item_part *part, int n_dims, shoal_dtype dtype)
+static shoal_status open_remote(struct item_part *part, int n_dims, shoal_dtype dtype, double timeout_s)
 {
     part->bytes = (size_t)region_count(&part->region, n_dims) * dtype_bytes(dtype);
     part->copy = mem_alloc_large(part->bytes);
@@ -99,7 +92,7 @@ static shoal_status open_remote(struct item_part *part, int n_dims, shoal_dtype 
         return SHOAL_ERR_NO_MEMORY;
     }
     part->data = part->copy;
-    shoal_status status = read_remote(part);
+    shoal_status status = read_remote(part, timeout_s);
     if (status != SHOAL_OK) {
         items_part_close(part);
     }
@@ -142,7 +135,8 @@ void items_part_close(struct item_part *part)
 
 /* Parts -------------------------------------------------------------------------------------------------- */
 
-static shoal_status open_tensor(shoal_tensor *tensor, enum item_use use, struct item_part *part)
+static shoal_status open_tensor(shoal_tensor *tensor, enum item_use use, double timeout_s,
+                                struct item_part *part)
 {
     int n_dims = shoal_tensor_n_dims(tensor);
     TRY(wait_for_use(tensor, use));
@@ -152,7 +146,7 @@ static shoal_status open_tensor(shoal_tensor *tensor, enum item_use use, struct 
     if (!device_is_host(tensor->storage->device)) {
         part->tensor = tensor;
         part->device = tensor->storage->device;
-        return open_remote(part, n_dims, tensor->dtype);
+        return open_remote(part, n_dims, tensor->dtype, timeout_s);
     }
     TRY(tensor_host_address(tensor, &part->data));
     if (n_dims > 0) {
@@ -161,7 +155,7 @@ static shoal_status open_tensor(shoal_tensor *tensor, enum item_use use, struct 
     return SHOAL_OK;
 }
 
-static shoal_status open_part(const shoal_items *items, size_t index, enum item_use use,
+static shoal_status open_part(const shoal_items *items, size_t index, enum item_use use, double timeout_s,
                               struct item_part *part_out)
 {
     const struct item_entry *entry = &items->entries[index];
@@ -174,11 +168,11 @@ static shoal_status open_part(const shoal_items *items, size_t index, enum item_
     if (region_count(&part.region, entry->n_dims) > 0) {
         part.data = place.data;
         if (place.tensor) {
-            status = open_tensor(place.tensor, use, &part);
+            status = open_tensor(place.tensor, use, timeout_s, &part);
         } else if (!device_is_host(place.device)) {
             part.device = place.device;
             part.address = address_of(place.data);
-            status = open_remote(&part, entry->n_dims, entry->dtype);
+            status = open_remote(&part, entry->n_dims, entry->dtype, timeout_s);
         }
     } else if (place.tensor && use == ITEM_WRITE) {
         /* An empty part counts as changed, too: a backward pass of older values is then an error on every rank, and no
@@ -211,14 +205,15 @@ shoal_status items_check_mutable(const shoal_items *items, size_t index)
     return SHOAL_OK;
 }
 
-shoal_status items_part(const shoal_items *items, size_t index, struct item_part *part_out)
+shoal_status items_part(const shoal_items *items, size_t index, double timeout_s, struct item_part *part_out)
 {
-    return open_part(items, index, ITEM_READ, part_out);
+    return open_part(items, index, ITEM_READ, timeout_s, part_out);
 }
 
-shoal_status items_mutable_part(shoal_items *items, size_t index, struct item_part *part_out)
+shoal_status items_mutable_part(shoal_items *items, size_t index, double timeout_s,
+                                struct item_part *part_out)
 {
-    return open_part(items, index, ITEM_WRITE, part_out);
+    return open_part(items, index, ITEM_WRITE, timeout_s, part_out);
 }
 
 /* Numbers, strings, functions --------------------------------------------------------------------------- */

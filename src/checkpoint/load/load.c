@@ -472,7 +472,7 @@ static shoal_status open_parts(struct load *load)
 {
     for (size_t i = 0; i < load->match.n_wants; i++) {
         struct load_want *want = &load->match.wants[i];
-        TRY(items_mutable_part(load->items, want->item, &want->part));
+        TRY(items_mutable_part(load->items, want->item, shoal_group_timeout(load->group), &want->part));
         if (!region_equals(&want->region, &want->part.region, want->tensor->n_dims)) {
             struct item_info info;
             items_info(load->items, want->item, &info);

@@ -44,7 +44,7 @@ static shoal_status open_part(struct save *save, size_t tensor, struct item_part
         *part_out = save->copies[tensor];
         return SHOAL_OK;
     }
-    TRY(items_part(save->items, tensor, part_out));
+    TRY(items_part(save->items, tensor, shoal_group_timeout(save->group), part_out));
     if (!part_out->copy) {
         return SHOAL_OK;
     }

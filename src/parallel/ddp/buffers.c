@@ -22,6 +22,7 @@ struct bundle {
     char *data; /* the values of all buffers, one after the other; NULL if the walk only counts bytes */
     size_t bytes;
     bool is_written;
+    double timeout_s; /* how long the host waits for a device */
 };
 
 /* Writes the values of a tensor that is contiguous. */
@@ -33,14 +34,15 @@ static shoal_status write_values(const shoal_tensor *tensor, const char *part)
 }
 
 /* By way of a contiguous tensor, and the op that copies tensors. */
-static shoal_status copy_strided(shoal_tensor *buffer, char *part, bool is_written)
+static shoal_status copy_strided(shoal_tensor *buffer, char *part, bool is_written, double timeout_s)
 {
     shoal_tensor *copy;
     TRY(tensor_create_empty(buffer->storage->device, buffer->dtype, buffer->layout.n_dims,
                             buffer->layout.shape, &copy));
     shoal_status status = is_written ? write_values(copy, part) : op_copy_into(copy, buffer);
     if (status == SHOAL_OK) {
-        status = is_written ? op_copy_into(buffer, copy) : shoal_read(copy, part, tensor_bytes(copy));
+        status = is_written ? op_copy_into(buffer, copy)
+                            : op_read_tensor(copy, part, tensor_bytes(copy), timeout_s);
     }
     shoal_tensor_unref(copy);
     return status;
@@ -57,7 +59,7 @@ static bool has_values(const shoal_tensor *buffer, const char *part)
 static shoal_status write_buffer(shoal_tensor *buffer, char *part)
 {
     if (!buffer->is_contiguous) {
-        TRY(copy_strided(buffer, part, true));
+        TRY(copy_strided(buffer, part, true, 0.0));
     } else if (has_values(buffer, part)) {
         return SHOAL_OK;
     } else {
@@ -67,10 +69,10 @@ static shoal_status write_buffer(shoal_tensor *buffer, char *part)
     return SHOAL_OK;
 }
 
-static shoal_status read_buffer(shoal_tensor *buffer, char *part)
+static shoal_status read_buffer(shoal_tensor *buffer, char *part, double timeout_s)
 {
-    return buffer->is_contiguous ? shoal_read(buffer, part, tensor_bytes(buffer))
-                                 : copy_strided(buffer, part, false);
+    return buffer->is_contiguous ? op_read_tensor(buffer, part, tensor_bytes(buffer), timeout_s)
+                                 : copy_strided(buffer, part, false, timeout_s);
 }
 
 static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
@@ -90,7 +92,7 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
     }
     TRY(bundle->is_written ? tensor_wait_writable(buffer, /*overwrites=*/false)
                            : tensor_wait_readable(buffer));
-    return bundle->is_written ? write_buffer(buffer, part) : read_buffer(buffer, part);
+    return bundle->is_written ? write_buffer(buffer, part) : read_buffer(buffer, part, bundle->timeout_s);
 }
 
 /* All ranks read their buffers, because a buffer that cannot be read could not be written either. */
@@ -107,7 +109,7 @@ static shoal_status pack(struct ddp *ddp, struct bundle *bundle)
         ddp->buffers.scratch_bytes = bundle->bytes;
     }
     size_t bytes = bundle->bytes;
-    *bundle = (struct bundle){.data = ddp->buffers.scratch};
+    *bundle = (struct bundle){.data = ddp->buffers.scratch, .timeout_s = shoal_group_timeout(ddp->group)};
     return bytes > 0 ? shoal_module_walk(ddp->module, SHOAL_WALK_BUFFERS, visit, bundle) : SHOAL_OK;
 }
 

@@ -138,8 +138,9 @@ shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm, dou
     purpose.n_details = CLIP_NORM_DETAILS;
     shoal_status status = compare(ddp, &purpose);
     if (status == SHOAL_OK) {
-        status = clip_by_norm(&(struct clip_source){.walk = walk, .owner = ddp, .device = ddp->device}, NULL,
-                              &norm, &found);
+        const struct clip_source source = {
+            .walk = walk, .owner = ddp, .device = ddp->device, .timeout_s = shoal_group_timeout(ddp->group)};
+        status = clip_by_norm(&source, NULL, &norm, &found);
     }
     if (status != SHOAL_OK) {
         return error_prefix(status, "ddp_clip_grad_norm");

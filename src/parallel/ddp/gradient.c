@@ -69,7 +69,9 @@ static shoal_status ask_zero(const struct ddp_param *param, bool *is_zero_out)
         return SHOAL_OK;
     }
     data = mem_alloc(bytes + 1);
-    shoal_status status = data ? shoal_read(param->gradient, data, bytes) : SHOAL_ERR_NO_MEMORY;
+    shoal_status status =
+        data ? op_read_tensor(param->gradient, data, bytes, shoal_group_timeout(param->ddp->group))
+             : SHOAL_ERR_NO_MEMORY;
     *is_zero_out = status == SHOAL_OK && is_all_zero(data, bytes);
     mem_free(data);
     return status;

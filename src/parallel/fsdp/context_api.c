@@ -100,7 +100,10 @@ static struct clip_source gradients_of(shoal_fsdp *fsdp)
     for (size_t i = 0; i < context->n_units; i++) { /* all with parameters have the same */
         device = context->units[i]->n_params > 0 ? context->units[i]->device : device;
     }
-    return (struct clip_source){.walk = fsdp->way->walk_gradients, .owner = fsdp, .device = device};
+    return (struct clip_source){.walk = fsdp->way->walk_gradients,
+                                .owner = fsdp,
+                                .device = device,
+                                .timeout_s = fsdp_mesh_timeout(&context->domains[0]->mesh)};
 }
 
 /* The ranks over which the norm is summed: the shards, since all replicas have the same gradients. With several domains

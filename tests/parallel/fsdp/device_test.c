@@ -456,6 +456,77 @@ TEST_RANKS(another_device_is_a_mismatch, 2)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* Calls in which the host waits for the device, and the others for this rank. */
+static shoal_status call_that_waits(const struct run *run, shoal_group *group, const char *directory,
+                                    int number)
+{
+    char full[MAX_COUNT * sizeof(float)];
+    if (number == 0) {
+        return shoal_fsdp_gather(shoal_fsdp_param_of(run->fsdp, 0), full, SHOAL_FSDP_ALL_RANKS);
+    }
+    if (number == 1) {
+        return shoal_fsdp_clip_grad_norm(run->fsdp, 1.0, 2.0, false, NULL);
+    }
+    if (number == 2) {
+        return shoal_fsdp_pre_forward(run->fsdp, 0); /* compares the values of replicas */
+    }
+    shoal_items *items = NULL;
+    CHECK_OK(shoal_items_create(&items));
+    CHECK_OK(shoal_items_add_fsdp(items, "", run->fsdp));
+    shoal_status status = shoal_checkpoint_save(group, directory, items, NULL);
+    shoal_items_free(items);
+    return status;
+}
+
+/* Memory of a copy that was given up is freed by the next one. */
+static void read_one(shoal_device device)
+{
+    float number = 0;
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK_OK(shoal_read(shoal_to_device(shoal_full(NULL, 0, 1, SHOAL_F32), device), &number, sizeof number));
+    CHECK_OK(shoal_scope_end());
+}
+
+/* SHOAL_TIMEOUT is much longer. */
+TEST_PROCESSES(the_host_waits_as_long_as_the_group_says, 2)
+{
+    if (!has_device()) {
+        return;
+    }
+    const char *directory = share_directory(self);
+    for (int number = 0; number < 4; number++) {
+        const struct kind kind = {.name = "one", .is_replicated = number == 2};
+        struct run run = {.kind = &kind, .device = test_device(), .rank = self->rank};
+        run.record = number == 1 ? calloc(1, sizeof *run.record) : NULL;
+        shoal_world *world = rank_world_open(self, number);
+        REQUIRE(world);
+        shoal_group *group = shoal_world_group(world);
+        REQUIRE_OK(create(run.kind, run.device, world, NULL, &run.fsdp));
+        add_params(&run);
+        if (number == 1) {
+            forward(&run);
+            backward(&run, 3);
+        }
+        test_finish(run.device);
+        test_barrier(self);
+        CHECK_OK(shoal_group_set_timeout(group, 0.5 * test_time_scale()));
+        atomic_store(&test_apart()->is_held, self->rank == 1);
+        shoal_status status = call_that_waits(&run, group, directory, number);
+        atomic_store(&test_apart()->is_held, 0);
+        if (self->rank == 1) {
+            CHECK_STATUS(status, SHOAL_ERR_TIMEOUT);
+        } else {
+            CHECK(status != SHOAL_OK);
+        }
+        read_one(run.device);
+        test_barrier(self);
+        shoal_fsdp_free(run.fsdp);
+        (void)!shoal_world_close(world);
+        free(run.record);
+    }
+    remove_directory(self, directory);
+}
+
 /* Forward and backward of two units, and clipping; the first failure. */
 static shoal_status pass(const struct run *run)
 {

@@ -283,7 +283,7 @@ SCOPED_TEST(work_that_does_not_end_is_given_up)
     shoal_tensor *there = shoal_to_device(count_up(DIMS(2), 1), apart());
     atomic_store(&test_apart()->is_held, 1);
     CHECK_STATUS(shoal_read(there, values, sizeof values), SHOAL_ERR_TIMEOUT);
-    CHECK_ERROR_TEXT("read: waited 0.5 s for a copy from a device");
+    CHECK_ERROR_TEXT("read: device apart: waited 0.5 s for a copy from a device");
     atomic_store(&test_apart()->is_held, 0);
     test_finish(apart());
     CHECK(values[0] == 5.0F); /* the copy that came late was not made to the caller's memory */

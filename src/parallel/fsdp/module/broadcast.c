@@ -7,6 +7,7 @@
 #include "base/try.h"
 #include "device/device.h"
 #include "device/stream.h"
+#include "op/operand.h"
 #include "parallel/fsdp/engine/agree/common.h"
 #include "parallel/fsdp/engine/agree/compare.h"
 #include "parallel/fsdp/engine/state/handle.h"
@@ -177,7 +178,7 @@ static shoal_status read_whole(const struct sender *sender, const shoal_module_e
         return tensor_host_address(whole, values_out);
     }
     *values_out = sender->read;
-    return shoal_read(whole, sender->read, tensor_bytes(whole));
+    return op_read_tensor(whole, sender->read, tensor_bytes(whole), fsdp_mesh_timeout(sender->mesh));
 }
 
 static shoal_status send_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)

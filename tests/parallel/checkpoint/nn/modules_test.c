@@ -154,7 +154,8 @@ static void walk_item(shoal_items *items, size_t number, bool compares)
     struct item_part part;
     int64_t indices[SHOAL_MAX_DIMS] = {0};
     items_info(items, number, &info);
-    REQUIRE_OK(compares ? items_part(items, number, &part) : items_mutable_part(items, number, &part));
+    REQUIRE_OK(compares ? items_part(items, number, 0.0, &part)
+                        : items_mutable_part(items, number, 0.0, &part));
     size_t size = dtype_bytes(info.dtype);
     for (int64_t left = region_count(&part.region, info.n_dims); left > 0 && !test_has_failed(); left--) {
         int64_t place = 0;

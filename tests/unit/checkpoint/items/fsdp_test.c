@@ -72,7 +72,7 @@ static void read_parts(const shoal_items *items, int n_rows, int round)
 {
     for (int i = 0; i < n_rows; i++) {
         struct item_part part;
-        REQUIRE_OK(items_part(items, (size_t)i, &part));
+        REQUIRE_OK(items_part(items, (size_t)i, 0.0, &part));
         walk_part(&part, i, round, false);
     }
 }
@@ -81,7 +81,7 @@ static void write_parts(shoal_items *items, int round)
 {
     for (int i = 0; i < N_ROWS; i++) {
         struct item_part part;
-        REQUIRE_OK(items_mutable_part(items, (size_t)i, &part));
+        REQUIRE_OK(items_mutable_part(items, (size_t)i, 0.0, &part));
         walk_part(&part, i, round, true);
     }
 }
@@ -212,8 +212,8 @@ TEST_RANKS(a_load_after_a_forward, 3)
         CHECK_OK(shoal_items_add_fsdp(items, "", fsdp));
         CHECK_OK(shoal_fsdp_pre_forward(fsdp, 0));
         CHECK_OK(shoal_fsdp_post_forward(fsdp, 0));
-        CHECK_OK(items_part(items, 0, &part));
-        CHECK_OK(items_mutable_part(items, 0, &part));
+        CHECK_OK(items_part(items, 0, 0.0, &part));
+        CHECK_OK(items_mutable_part(items, 0, 0.0, &part));
         CHECK_STATUS(shoal_fsdp_pre_backward(fsdp, 0), SHOAL_ERR_STATE);
         CHECK_ERROR_TEXT("were loaded after its forward pass");
         CHECK_OK(shoal_fsdp_reset(fsdp));
@@ -224,7 +224,7 @@ TEST_RANKS(a_load_after_a_forward, 3)
             CHECK(shoal_fsdp_grad(fsdp, 0));
             CHECK_OK(shoal_fsdp_post_backward(fsdp, 0));
             CHECK_OK(shoal_fsdp_end_backward(fsdp));
-            CHECK_OK(items_mutable_part(items, 0, &part));
+            CHECK_OK(items_mutable_part(items, 0, 0.0, &part));
         }
         shoal_items_free(items);
         shoal_fsdp_free(fsdp);
@@ -293,15 +293,15 @@ TEST_RANKS(wrong_contexts, 1)
     /* In the middle of a backward pass values may change at any time. */
     struct item_part part;
     CHECK_OK(shoal_fsdp_pre_forward(fsdp, 0));
-    CHECK_OK(items_part(items, 2, &part));
+    CHECK_OK(items_part(items, 2, 0.0, &part));
     CHECK_OK(shoal_fsdp_post_forward(fsdp, 0));
     CHECK_OK(shoal_fsdp_pre_backward(fsdp, 0));
-    CHECK_STATUS(items_part(items, 2, &part), SHOAL_ERR_STATE);
+    CHECK_STATUS(items_part(items, 2, 0.0, &part), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("item model 'b': read_shard: ");
-    CHECK_STATUS(items_mutable_part(items, 2, &part), SHOAL_ERR_STATE);
+    CHECK_STATUS(items_mutable_part(items, 2, 0.0, &part), SHOAL_ERR_STATE);
     CHECK_OK(shoal_fsdp_post_backward(fsdp, 0));
     CHECK_OK(shoal_fsdp_end_backward(fsdp));
-    CHECK_OK(items_part(items, 2, &part));
+    CHECK_OK(items_part(items, 2, 0.0, &part));
     shoal_items_free(items);
     shoal_fsdp_free(fsdp);
     CHECK_OK(shoal_world_close(world));

@@ -72,7 +72,7 @@ TEST(memory_of_the_program)
     CHECK_INT(info.n_aliases, 0);
     CHECK(info.may_be_missing);
     CHECK_OK(items_region(items, 0, &region));
-    CHECK_OK(items_part(items, 0, &part));
+    CHECK_OK(items_part(items, 0, 0.0, &part));
     CHECK(region_equals(&region, &part.region, 2));
     CHECK_INT(region.begin[0], 1);
     CHECK_INT(region.length[0], 2);
@@ -81,7 +81,7 @@ TEST(memory_of_the_program)
     CHECK(part.data == data);
     CHECK_INT(part.strides[0], 3);
     CHECK_INT(part.strides[1], 1);
-    CHECK_OK(items_mutable_part(items, 0, &part));
+    CHECK_OK(items_mutable_part(items, 0, 0.0, &part));
     CHECK(part.data == data);
 
     shoal_item got = SHOAL_ITEM_INIT;
@@ -105,10 +105,10 @@ SCOPED_TEST(tensors_count_writes)
     CHECK_INT(shoal_items_find(items, NULL, "t"), -1);
     CHECK_INT(shoal_items_find_tensor(items, tensor), 0);
     uint64_t version = shoal_tensor_version(tensor);
-    CHECK_OK(items_part(items, 0, &part));
+    CHECK_OK(items_part(items, 0, 0.0, &part));
     CHECK(part.data == shoal_data(tensor));
     CHECK(shoal_tensor_version(tensor) == version);
-    CHECK_OK(items_mutable_part(items, 0, &part));
+    CHECK_OK(items_mutable_part(items, 0, 0.0, &part));
     CHECK(shoal_tensor_version(tensor) == version + 1);
     shoal_item got = SHOAL_ITEM_INIT;
     CHECK_OK(shoal_items_get(items, 0, &got));
@@ -125,7 +125,7 @@ SCOPED_TEST(tensors_are_referenced)
     struct item_part part;
     CHECK_OK(shoal_items_add_tensor(items, NULL, "t", tensor));
     CHECK_OK(shoal_scope_end());
-    CHECK_OK(items_part(items, 0, &part));
+    CHECK_OK(items_part(items, 0, 0.0, &part));
     CHECK_DOUBLE((double)((const float *)part.data)[5], 7.0);
     shoal_items_free(items);
 }
@@ -142,19 +142,19 @@ SCOPED_TEST(strides_of_views)
     struct item_part part;
     view = shoal_narrow(view, 0, 2, 3);
     CHECK_OK(shoal_items_add_tensor(items, NULL, "t", view));
-    CHECK_OK(items_part(items, 0, &part));
+    CHECK_OK(items_part(items, 0, 0.0, &part));
     REQUIRE(part.data);
     CHECK_INT(*(const int64_t *)part.data, 2);
     CHECK_INT(part.strides[0], 1);
     CHECK_INT(part.strides[1], 6);
-    CHECK_OK(items_mutable_part(items, 0, &part));
+    CHECK_OK(items_mutable_part(items, 0, 0.0, &part));
 
     /* Elements that overlap can be read only. */
     shoal_tensor *row = shoal_narrow(tensor, 0, 0, 1);
     CHECK_OK(shoal_items_add_tensor(items, NULL, "wide", shoal_expand(row, (const int64_t[]){5}, 1)));
-    CHECK_OK(items_part(items, 1, &part));
+    CHECK_OK(items_part(items, 1, 0.0, &part));
     CHECK_INT(part.strides[0], 0);
-    CHECK_STATUS(items_mutable_part(items, 1, &part), SHOAL_ERR_STATE);
+    CHECK_STATUS(items_mutable_part(items, 1, 0.0, &part), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("item model 'wide': elements of its tensor overlap");
     shoal_items_free(items);
 }
@@ -172,16 +172,16 @@ SCOPED_TEST(meta_and_released_tensors)
                                     shoal_empty_on((const int64_t[]){0, 3}, 2, SHOAL_F32, SHOAL_META)));
     CHECK_OK(shoal_tensor_release_data(released));
     CHECK_OK(items_region(items, 0, &region));
-    CHECK_STATUS(items_part(items, 0, &part), SHOAL_ERR_STATE);
+    CHECK_STATUS(items_part(items, 0, 0.0, &part), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("item model 'meta': it is on the meta device: there is no memory with values");
-    CHECK_STATUS(items_mutable_part(items, 0, &part), SHOAL_ERR_STATE);
+    CHECK_STATUS(items_mutable_part(items, 0, 0.0, &part), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("item model 'meta': it is on the meta device: there is no memory to load into");
-    CHECK(items_part(items, 1, &part) != SHOAL_OK);
+    CHECK(items_part(items, 1, 0.0, &part) != SHOAL_OK);
     CHECK_ERROR_TEXT("item model 'released'");
     CHECK(!part.data);
-    CHECK_OK(items_part(items, 2, &part));
+    CHECK_OK(items_part(items, 2, 0.0, &part));
     CHECK(!part.data);
-    CHECK_OK(items_mutable_part(items, 2, &part));
+    CHECK_OK(items_mutable_part(items, 2, 0.0, &part));
     shoal_items_free(items);
 }
 
@@ -193,11 +193,11 @@ TEST(parts_without_elements)
     item.offset = 4;
     item.length = 0;
     CHECK_OK(shoal_items_add(items, &item));
-    CHECK_OK(items_part(items, 0, &part));
+    CHECK_OK(items_part(items, 0, 0.0, &part));
     CHECK(!part.data);
     CHECK_INT(part.region.begin[0], 4);
     CHECK_INT(region_count(&part.region, 2), 0);
-    CHECK_OK(items_mutable_part(items, 0, &part));
+    CHECK_OK(items_mutable_part(items, 0, 0.0, &part));
     shoal_items_free(items);
 }
 
@@ -213,7 +213,7 @@ TEST(single_numbers_have_no_dimensions)
                              .data = &value};
     struct item_part part;
     CHECK_OK(shoal_items_add(items, &item));
-    CHECK_OK(items_part(items, 0, &part));
+    CHECK_OK(items_part(items, 0, 0.0, &part));
     CHECK(part.data == &value);
     CHECK_INT(region_count(&part.region, 0), 1);
     shoal_items_free(items);
@@ -377,9 +377,9 @@ TEST(empty_parts_count_as_changed)
     REQUIRE(empty);
     CHECK_OK(shoal_items_add_tensor(items, NULL, "empty", empty));
     uint64_t version = shoal_tensor_version(empty);
-    CHECK_OK(items_part(items, 0, &part));
+    CHECK_OK(items_part(items, 0, 0.0, &part));
     CHECK_INT(shoal_tensor_version(empty), version);
-    CHECK_OK(items_mutable_part(items, 0, &part));
+    CHECK_OK(items_mutable_part(items, 0, 0.0, &part));
     CHECK(shoal_tensor_version(empty) > version);
     shoal_items_free(items);
     CHECK_OK(shoal_scope_end());

@@ -267,7 +267,7 @@ static void check_parts(const shoal_items *items, int round, struct covered *cov
         struct item_part part;
         struct region region;
         REQUIRE_OK(items_region(items, i, &region));
-        REQUIRE_OK(items_part(items, i, &part));
+        REQUIRE_OK(items_part(items, i, 0.0, &part));
         CHECK(region_equals(&region, &part.region, wanted[i].n_dims));
         CHECK((part.data == NULL) == (region_count(&region, wanted[i].n_dims) == 0));
         walk_part(&part, i, round, false, covered);
@@ -278,7 +278,7 @@ static void write_parts(shoal_items *items, int round)
 {
     for (size_t i = 0; i < N_WANTED && !test_has_failed(); i++) {
         struct item_part part;
-        REQUIRE_OK(items_mutable_part(items, i, &part));
+        REQUIRE_OK(items_mutable_part(items, i, 0.0, &part));
         walk_part(&part, i, round, true, NULL);
     }
 }
@@ -322,17 +322,17 @@ static void check_unwritten(const shoal_items *items, const struct net *net)
         struct item_part part;
         shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
         if (wanted[i].is_buffer) {
-            CHECK_OK(items_part(items, i, &part));
+            CHECK_OK(items_part(items, i, 0.0, &part));
             continue;
         }
         CHECK_OK(shoal_fsdp_get_layout(shoal_fully_shard_param(net->root, wanted[i].name), &layout));
         CHECK(layout.needs_values == (layout.shard_count > 0));
         if (layout.needs_values) {
-            CHECK_STATUS(items_part(items, i, &part), SHOAL_ERR_STATE);
+            CHECK_STATUS(items_part(items, i, 0.0, &part), SHOAL_ERR_STATE);
             CHECK_ERROR_TEXT(wanted[i].name);
             CHECK_ERROR_TEXT("it was on the meta device, and its shard has not been written yet");
         } else {
-            CHECK_OK(items_part(items, i, &part));
+            CHECK_OK(items_part(items, i, 0.0, &part));
         }
     }
 }
@@ -441,7 +441,7 @@ TEST_RANKS(replaced_shards, 2)
     shoal_tensor *now = shoal_clone(shoal_detach(old));
     CHECK_OK(shoal_set_requires_grad(now, true));
     CHECK_OK(shoal_module_set_parameter(net.root, "layers.0.weight", now));
-    CHECK_OK(items_part(items, 2, &part));
+    CHECK_OK(items_part(items, 2, 0.0, &part));
     CHECK(part.data == shoal_data(now));
     CHECK_OK(shoal_items_get(items, 2, &item));
     CHECK(item.tensor == now);
@@ -457,7 +457,7 @@ TEST_RANKS(replaced_shards, 2)
     shoal_tensor_unref(old);
     CHECK_OK(
         shoal_module_set_buffer(net.root, "layers.0.mean", shoal_zeros((const int64_t[]){3}, 1, SHOAL_F64)));
-    CHECK_STATUS(items_part(items, 4, &part), SHOAL_ERR_STATE);
+    CHECK_STATUS(items_part(items, 4, 0.0, &part), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("item model 'layers.0.mean': its tensor is f64, but was f32 when it was added");
     CHECK_OK(
         shoal_module_set_buffer(net.root, "layers.0.mean", shoal_zeros((const int64_t[]){4}, 1, SHOAL_F32)));
@@ -560,9 +560,9 @@ TEST(wrong_modules)
     CHECK_OK(shoal_items_add_module(items, "meta.", net.root));
     int64_t meta = shoal_items_find(items, NULL, "meta.head.weight");
     REQUIRE(meta >= 0);
-    CHECK_STATUS(items_part(items, (size_t)meta, &part), SHOAL_ERR_STATE);
+    CHECK_STATUS(items_part(items, (size_t)meta, 0.0, &part), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("item model 'meta.embed.weight': it is on the meta device");
-    CHECK_STATUS(items_mutable_part(items, (size_t)meta, &part), SHOAL_ERR_STATE);
+    CHECK_STATUS(items_mutable_part(items, (size_t)meta, 0.0, &part), SHOAL_ERR_STATE);
     CHECK_OK(shoal_scope_begin());
     CHECK_OK(shoal_module_add_buffer(net.root, "table", shoal_zeros(wanted[0].shape, 1, SHOAL_C128)));
     CHECK_OK(shoal_module_add_buffer(net.root, "__metadata__", shoal_zeros(wanted[0].shape, 1, SHOAL_F32)));
@@ -624,16 +624,16 @@ static void use_changed(int what)
     CHECK_OK(shoal_module_add_parameter(module, "b", what == 2 ? a : b));
     REQUIRE_OK(shoal_items_create(&items));
     CHECK_OK(shoal_items_add_module(items, "", module));
-    CHECK_OK(items_part(items, 0, &part));
+    CHECK_OK(items_part(items, 0, 0.0, &part));
     CHECK_OK(what == 0   ? shoal_module_add_parameter(module, "c", shoal_zeros(shape, 1, SHOAL_F32))
              : what == 1 ? shoal_module_set_parameter(module, "b", a)
              : what == 2 ? shoal_module_set_parameter(module, "b", b)
              : what == 3 ? shoal_module_add_buffer(module, "c", shoal_zeros(shape, 1, SHOAL_F32))
                          : shoal_module_set_parameter(module, "b", shoal_zeros(shape, 1, SHOAL_F32)));
     if (what == 4) { /* another tensor in the same place, and nothing else */
-        CHECK_OK(items_part(items, 0, &part));
+        CHECK_OK(items_part(items, 0, 0.0, &part));
     } else {
-        CHECK_STATUS(items_part(items, 0, &part), SHOAL_ERR_STATE);
+        CHECK_STATUS(items_part(items, 0, 0.0, &part), SHOAL_ERR_STATE);
         CHECK_ERROR_TEXT(what == 0 || what == 3 ? "(c)" : "(b)");
     }
     shoal_items_free(items);

@@ -150,7 +150,7 @@ static void write_item(shoal_items *items, const char *name, const void *bytes, 
     struct item_part part;
     int64_t number = shoal_items_find(items, SHOAL_SECTION_OPTIMIZER, name);
     REQUIRE(number >= 0);
-    REQUIRE_OK(items_mutable_part(items, (size_t)number, &part));
+    REQUIRE_OK(items_mutable_part(items, (size_t)number, 0.0, &part));
     memcpy(part.data, bytes, n_bytes);
 }
 

@@ -58,6 +58,12 @@ bool fsdp_mesh_is_same(const struct fsdp_mesh *a, const struct fsdp_mesh *b);
 void fsdp_mesh_hold(const struct fsdp_mesh *mesh);
 void fsdp_mesh_let_go(const struct fsdp_mesh *mesh);
 
+/* How long an operation of the mesh may take, in seconds. */
+static inline double fsdp_mesh_timeout(const struct fsdp_mesh *mesh)
+{
+    return shoal_group_timeout(mesh->shards ? mesh->shards : mesh->replicas);
+}
+
 static inline int fsdp_mesh_n_ranks(const struct fsdp_mesh *mesh)
 {
     return mesh->n_shards * mesh->n_replicas;

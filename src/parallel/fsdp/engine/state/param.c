@@ -6,13 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "base/options.h"
 #include "base/try.h"
 #include "device/device.h"
 #include "device/stream.h"
+#include "op/operand.h"
 #include "kernel/moves.h"
 #include "parallel/fsdp/engine/state/extension.h"
 #include "parallel/fsdp/engine/state/pool.h"
@@ -164,11 +163,8 @@ void fsdp_param_cut(const struct fsdp_param *param, struct address full)
     moves_end(&moves);
 }
 
-shoal_status fsdp_array_read(const struct fsdp_array *array, void *target)
+shoal_status fsdp_array_read(const struct fsdp_array *array, void *target, double timeout_s)
 {
-    const struct wait_options options = {.deadline_ns = clock_deadline_after(option_seconds(OPTION_TIMEOUT)),
-                                         .may_spin = true,
-                                         .what = "a copy of a shard from a device"};
-    return stream_read(array->device, target, array->shard,
-                       array->param->shard_count * dtype_bytes(array->dtype), &options);
+    return op_read_bytes(array->device, target, array->shard,
+                         array->param->shard_count * dtype_bytes(array->dtype), timeout_s);
 }

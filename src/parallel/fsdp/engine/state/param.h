@@ -105,8 +105,8 @@ shoal_status fsdp_array_load(const struct fsdp_array *array, const void *full);
 shoal_status fsdp_array_load_slice(const struct fsdp_array *array, int64_t offset, int64_t length,
                                    const void *slice, bool *has_part_out);
 
-/* Copies this rank's part to host memory. Waits for a device, until the deadline of operations on groups. */
-shoal_status fsdp_array_read(const struct fsdp_array *array, void *target);
+/* Copies this rank's part to host memory. Waits for a device, as long as op_read_bytes says. */
+shoal_status fsdp_array_read(const struct fsdp_array *array, void *target, double timeout_s);
 
 /* Copies this rank's part of the parameter out of the whole, which is on the parameter's device. */
 void fsdp_param_cut(const struct fsdp_param *param, struct address full);

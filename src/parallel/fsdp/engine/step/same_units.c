@@ -404,7 +404,7 @@ static shoal_status compare_exactly(const struct fsdp_unit *unit)
 
 /* Values ------------------------------------------------------------------------------------------------- */
 
-static shoal_status hash_shard(const struct fsdp_param *param, uint64_t *hash_out)
+static shoal_status hash_shard(const struct fsdp_param *param, double timeout_s, uint64_t *hash_out)
 {
     const struct fsdp_array values = fsdp_param_values(param);
     size_t bytes = param->shard_count * dtype_bytes(param->dtype);
@@ -415,7 +415,7 @@ static shoal_status hash_shard(const struct fsdp_param *param, uint64_t *hash_ou
         data = copy;
         TRY(copy ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
     }
-    shoal_status status = copy ? fsdp_array_read(&values, copy) : SHOAL_OK;
+    shoal_status status = copy ? fsdp_array_read(&values, copy, timeout_s) : SHOAL_OK;
     if (status == SHOAL_OK) {
         purpose_hash(data, bytes, (int64_t *)hash_out);
     }
@@ -428,10 +428,11 @@ static shoal_status hash_values(const struct fsdp_context *context, const struct
                                 uint64_t *hashes)
 {
     size_t at = 0;
+    double timeout_s = fsdp_mesh_timeout(&domain->mesh);
     for (size_t i = 0; i < context->n_units; i++) {
         const struct fsdp_unit *unit = context->units[i];
         for (size_t k = 0; k < unit->n_params && unit->domain == domain; k++, at += 2) {
-            TRY(hash_shard(&unit->params[k], &hashes[at]));
+            TRY(hash_shard(&unit->params[k], timeout_s, &hashes[at]));
         }
     }
     return SHOAL_OK;

@@ -145,7 +145,8 @@ struct staging {
     char *padded;
 };
 
-static shoal_status stage_part(const struct fsdp_array *array, struct staging *staging)
+static shoal_status stage_part(const struct fsdp_array *array, const struct fsdp_mesh *mesh,
+                               struct staging *staging)
 {
     const struct fsdp_param *param = array->param;
     bool has_room = array->is_padded || param->shard_count == param->padded_count;
@@ -156,7 +157,8 @@ static shoal_status stage_part(const struct fsdp_array *array, struct staging *s
     if (!staging->padded) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    return param->shard_count > 0 ? fsdp_array_read(array, staging->padded) : SHOAL_OK;
+    return param->shard_count > 0 ? fsdp_array_read(array, staging->padded, fsdp_mesh_timeout(mesh))
+                                  : SHOAL_OK;
 }
 
 static shoal_status allocate_staging(const struct fsdp_array *array, const struct fsdp_mesh *mesh,
@@ -169,7 +171,7 @@ static shoal_status allocate_staging(const struct fsdp_array *array, const struc
             return SHOAL_ERR_NO_MEMORY;
         }
     }
-    return stage_part(array, staging);
+    return stage_part(array, mesh, staging);
 }
 
 static void free_staging(struct staging *staging)
@@ -276,7 +278,8 @@ static shoal_status gather(const struct fsdp_array *array, const struct fsdp_mes
 {
     bool has_whole = root == ALL_RANKS || fsdp_mesh_is_rank(mesh, root);
     if (!mesh->gather) {
-        return has_whole && array->param->count > 0 ? fsdp_array_read(array, full) : SHOAL_OK;
+        return has_whole && array->param->count > 0 ? fsdp_array_read(array, full, fsdp_mesh_timeout(mesh))
+                                                    : SHOAL_OK;
     }
     struct staging staging;
     TRY(begin_staging(array, mesh, has_whole, &staging));
