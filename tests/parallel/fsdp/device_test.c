@@ -439,21 +439,30 @@ static bool has_device(void)
     return test_device() != SHOAL_CPU;
 }
 
-/* A rank whose context is on another device is a mismatch on all ranks, whoever comes first. */
+/* A rank whose context is on another device is a mismatch on all ranks, whoever comes first: at the first forward pass,
+   also in kinds that share no memory before gradients are reduced. */
 TEST_RANKS(another_device_is_a_mismatch, 2)
 {
     shoal_device device = self->rank == 0 ? SHOAL_CPU : test_device();
-    struct run run = {.kind = &kinds[0], .device = device, .rank = self->rank};
     if (!has_device()) {
         return;
     }
-    shoal_world *world = rank_world_open(self, 0);
-    REQUIRE(world);
-    REQUIRE_OK(create(run.kind, run.device, world, NULL, &run.fsdp));
-    add_params(&run);
-    CHECK_STATUS(shoal_fsdp_pre_forward(run.fsdp, 0), SHOAL_ERR_MISMATCH);
-    shoal_fsdp_free(run.fsdp);
-    CHECK_OK(shoal_world_close(world));
+    for (int i = 0; i < (int)(sizeof kinds / sizeof kinds[0]); i++) {
+        struct run run = {.kind = &kinds[i], .device = device, .rank = self->rank};
+        if (run.kind->is_mesh) {
+            continue;
+        }
+        shoal_world *world = rank_world_open(self, i);
+        REQUIRE(world);
+        REQUIRE_OK(create(run.kind, run.device, world, NULL, &run.fsdp));
+        add_params(&run);
+        CHECK_STATUS(shoal_fsdp_pre_forward(run.fsdp, 0), SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT(test_words_apart(self->rank == 0
+                                              ? "options here: device cpu; on rank 1: device apart"
+                                              : "options here: device apart; on rank 0: device cpu"));
+        shoal_fsdp_free(run.fsdp);
+        CHECK_OK(shoal_world_close(world));
+    }
 }
 
 /* Calls in which the host waits for the device, and the others for this rank. */

@@ -75,7 +75,9 @@ static uint64_t number_of_options(const struct fsdp_unit *unit)
     number = mix(number, option_choice(OPTION_FSDP_GATHER));
     number = mix(mix(number, unit->config.reshard_after_backward), unit->config.unshard_in_backward);
     number = mix(mix(number, unit->config.sync), unit->config.all_reduce);
-    return mix(mix(number, unit->config.reduce_unused), (int64_t)unit->config.sharded);
+    number = mix(mix(number, unit->config.reduce_unused), (int64_t)unit->config.sharded);
+    const char *device = device_name(unit->device); /* its number is the process's own */
+    return hash_bytes(number, device, strlen(device));
 }
 
 static uint64_t number_of_unit(const struct fsdp_unit *unit)
@@ -111,7 +113,7 @@ static shoal_status find_difference(shoal_group *group, const uint64_t *mine, si
 }
 
 enum {
-    WORDS_BYTES = 384
+    WORDS_BYTES = 448
 };
 
 /* Every rank sends a text of WORDS_BYTES. Gives the text of `rank`. */
@@ -149,11 +151,11 @@ static void describe_options(const struct fsdp_unit *unit, char *words)
     char reshard[48];
     describe_reshard(config, reshard, sizeof reshard);
     (void)snprintf(words, WORDS_BYTES,
-                   "reshard %s, sharded %s, param_dtype %s, reduce_dtype %s, divide_factor %g, "
+                   "device %s, reshard %s, sharded %s, param_dtype %s, reduce_dtype %s, divide_factor %g, "
                    "force_sum %d, custom all-gather %d, custom reduce-scatter %d, reduce_unused %d, "
                    "reshard_after_backward %d, unshard_in_backward %d, sync %d, all_reduce %d, "
                    "SHOAL_FSDP_GATHER %s",
-                   reshard, fsdp_sharded_name(config->sharded),
+                   device_name(unit->device), reshard, fsdp_sharded_name(config->sharded),
                    config->param_dtype != 0 ? shoal_dtype_name(config->param_dtype) : "as stored",
                    config->reduce_dtype != 0 ? shoal_dtype_name(config->reduce_dtype) : "of the gradients",
                    config->divide_factor, config->force_sum, unit->hooks.all_gather.call != NULL,
@@ -381,6 +383,7 @@ static shoal_status add_unit(struct unit_details *details, const struct fsdp_uni
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         TRY(add_number(details, numbers[i]));
     }
+    TRY(add_text(details, device_name(unit->device)));
     for (size_t i = 0; i < unit->n_params; i++) {
         TRY(add_param(details, &unit->params[i]));
     }
