@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device/device.h"
+
 const struct collective_row collective_rows[COLLECTIVE_COUNT] = {
 #define COLLECTIVE(name_, text, has_root_, reduces_, has_send_blocks_, has_recv_blocks_, doc_) \
     [COLLECTIVE_##name_] = {.name = text,                                                      \
@@ -96,11 +98,17 @@ const char *collective_describe(const struct collective *collective, char *text,
         used = 0;
         if (at < text_bytes && row->has_root) {
             used = snprintf(text + at, text_bytes - at, " root %d", collective->root);
+            at += used < 0 ? 0 : (size_t)used;
+            used = 0;
         }
     } else {
         used = 0;
     }
     at += used < 0 ? 0 : (size_t)used;
+    if (at < text_bytes && collective->device != SHOAL_CPU) {
+        used = snprintf(text + at, text_bytes - at, " on %s", device_name(collective->device));
+        at += used < 0 ? 0 : (size_t)used;
+    }
     if (at < text_bytes) {
         (void)snprintf(text + at, text_bytes - at, " #%" PRIu32, collective->sequence);
     }

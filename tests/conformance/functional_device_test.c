@@ -216,8 +216,12 @@ TEST_PROCESSES(a_call_of_the_device_fails_on_one_rank, 3)
         }
         shoal_status status = reduce_on(&ranks, apart(), text);
         CHECK(status == SHOAL_ERR_SYSTEM || status == SHOAL_OK || status == SHOAL_ERR_PEER);
-        if (self->rank == 1 && status != SHOAL_OK) {
+        if (status == SHOAL_ERR_SYSTEM || (self->rank == 1 && status != SHOAL_OK)) {
             check_text(text, "device apart has failed: call ");
+        }
+        if (status == SHOAL_ERR_SYSTEM && self->rank != 1) { /* it is not the device of this rank */
+            check_text(text, "rank 1: ");
+            CHECK(!strstr(text, "rank 0: rank ") && !strstr(text, "rank 2: rank "));
         }
         atomic_store(&test_apart()->fail_at, 0);
         test_forget_failure();
@@ -239,7 +243,7 @@ TEST_PROCESSES(a_call_that_is_not_issued_fails_on_every_rank, 3)
     }
     shoal_tensor *sum = shoal_all_reduce_(there, SHOAL_SUM, ranks.group);
     CHECK_STATUS(sum ? shoal_wait(sum) : shoal_scope_error(), SHOAL_ERR_SYSTEM);
-    CHECK_ERROR_TEXT("device apart has failed: call record failed, as asked for");
+    CHECK_ERROR_TEXT("rank 1: device apart has failed: call record failed, as asked for");
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_SYSTEM);
     test_barrier(self);
     test_forget_failure();
@@ -260,6 +264,8 @@ TEST_PROCESSES(a_device_that_does_not_end_its_work, 2)
     }
     shoal_tensor *sum = reduce_all(there, &ranks);
     CHECK_STATUS(shoal_wait(sum), SHOAL_ERR_TIMEOUT);
+    CHECK_ERROR_TEXT(self->rank == 1 ? "all_reduce: the work of device apart"
+                                     : "all_reduce f32 sum count 100 on apart");
     atomic_store(&test_apart()->is_held, 0);
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_TIMEOUT);
     end_failing(&ranks);

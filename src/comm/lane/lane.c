@@ -291,12 +291,19 @@ static inline shoal_status run_blocking(struct lane *lane, struct collective *co
     return status == SHOAL_OK ? SHOAL_OK : fail_run(lane, status);
 }
 
-/* The call comes behind the work of the device so far. If that cannot be said, the other ranks must not wait for it. */
+/* The call cannot be put behind the work of the device so far. The other ranks, which must not wait for it, are told whose
+   device it is. */
+static __attribute__((noinline, cold)) shoal_status fail_unmarked(struct lane *lane, shoal_status status)
+{
+    return part_fail_unissued(&lane->part, transport_name_rank(lane->part.peers, status));
+}
+
+/* The call comes behind the work of the device so far. */
 static __attribute__((noinline)) shoal_status run_on_device(struct lane *lane, struct collective *collective)
 {
     shoal_status status = stream_mark(collective->device, &collective->event);
     if (status != SHOAL_OK) {
-        return part_fail_unissued(&lane->part, status);
+        return fail_unmarked(lane, status);
     }
     status = run_blocking(lane, collective);
     stream_drop(collective->device, collective->event);
@@ -471,7 +478,7 @@ shoal_status lane_start(struct lane *lane, const struct collective *collective,
     if (status != SHOAL_OK) {
         work_forget(&work->base);
         completion_unref(&work->base.completion);
-        return part_fail_unissued(&lane->part, status);
+        return fail_unmarked(lane, status);
     }
     struct wakes wakes = {0};
     (void)completion_ref(&work->base.completion); /* the line's */

@@ -96,6 +96,12 @@ static bool tell_peers(struct shm_segment *shared, shoal_status status, const ch
     return true;
 }
 
+bool shm_was_told(struct shm_channel *channel, const char *text)
+{
+    return channel->shared && read_failure_state(channel->shared) == SHM_FAILED &&
+           strncmp(channel->shared->text, text, sizeof channel->shared->text - 1) == 0;
+}
+
 void shm_fail(struct shm_channel *channel, shoal_status status, const char *text)
 {
     char own[ERROR_TEXT_BYTES]; /* the text may be this thread's error text, which waiting sets */

@@ -171,6 +171,8 @@ struct shm_device;
 /* The staging segment, made at first use. */
 shoal_status shm_open_staging(struct shm_channel *channel, int64_t deadline_ns);
 
+/* Whether another rank, or this one, has failed the channel with this text. */
+bool shm_was_told(struct shm_channel *channel, const char *text);
 /* Fails the channel, here and for the peers. The first reason is kept. */
 void shm_fail(struct shm_channel *channel, shoal_status status, const char *text);
 /* SHOAL_OK, or why this channel has failed; does not look at its parent, as shm_failure does. */

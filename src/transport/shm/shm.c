@@ -166,7 +166,9 @@ static shoal_status conclude(struct shm_channel *channel, shoal_status status)
     if (status == SHOAL_OK) {
         return SHOAL_OK;
     }
-    (void)transport_name_rank(channel->base.peers, status);
+    if (!shm_was_told(channel, shoal_error_text())) { /* what another rank has said names that one */
+        (void)transport_name_rank(channel->base.peers, status);
+    }
     shm_fail(channel, status, shoal_error_text());
     return shm_failure(channel);
 }
