@@ -264,8 +264,35 @@ static void run_move(struct job *job)
     kernel_move(work->moves, work->n_moves);
 }
 
+static bool overlaps(struct address a, size_t a_bytes, struct address b, size_t b_bytes)
+{
+    return !address_is_none(b) && address_number(a) < address_number(b) + b_bytes &&
+           address_number(b) < address_number(a) + a_bytes;
+}
+
+/* What one move of a list writes, no other one may read or write: a GPU makes them in any order. */
+static bool moves_meet(const struct kernel_move *a, const struct kernel_move *b)
+{
+    size_t written = a->count * dtype_bytes(a->dst_dtype);
+    return overlaps(a->dst, written, b->dst, b->count * dtype_bytes(b->dst_dtype)) ||
+           overlaps(a->dst, written, b->src, b->count * dtype_bytes(b->src_dtype));
+}
+
+static void check_apart(const struct kernel_move *moves, size_t n_moves)
+{
+    for (size_t i = 0; i < n_moves; i++) {
+        for (size_t k = 0; k < n_moves; k++) {
+            if (i != k && moves_meet(&moves[i], &moves[k])) {
+                apart_fail("move %zu of a list writes what move %zu uses", i, k);
+                return;
+            }
+        }
+    }
+}
+
 static void move(const struct kernel_move *moves, size_t n_moves)
 {
+    check_apart(moves, n_moves);
     struct move_job *job =
         apart_call("move") ? apart_job(sizeof *job + n_moves * sizeof job->moves[0], run_move) : NULL;
     if (!job) {
