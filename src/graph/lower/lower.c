@@ -66,6 +66,23 @@ static shoal_status lower_kernel(struct shoal_lowering *lowering, struct shoal_n
     return SHOAL_OK;
 }
 
+/* A plan has one block of host memory: what a step makes on a device, or copies there, cannot be in it. */
+static shoal_status check_device(const struct shoal_node *node)
+{
+    bool has_device = node->op->index == OP_empty || node->op->index == OP_zeros ||
+                      node->op->index == OP_full || node->op->index == OP_to_device;
+    for (size_t i = 0; has_device && i < node->n_args; i++) {
+        shoal_device device = SHOAL_CPU;
+        TRY(node->args[i].kind == SHOAL_ARG_STRING ? device_find(node->args[i].as.string, &device)
+                                                   : SHOAL_OK);
+        if (device_has_data(device) && !device_is_host(device)) {
+            return error_set(SHOAL_ERR_UNSUPPORTED, "device %s: plans and compiled steps are on the cpu",
+                             device_name(device));
+        }
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status lower_call_node(struct shoal_lowering *lowering, struct shoal_node *node)
 {
     uint32_t flags = node_flags(node);
@@ -73,6 +90,7 @@ static shoal_status lower_call_node(struct shoal_lowering *lowering, struct shoa
         return error_set(SHOAL_ERR_INVALID,
                          "there is no op \"%.64s\" in this program, so the node cannot run", node->target);
     }
+    TRY(check_device(node));
     if (lowering->nodes[node->id].is_absorbed || node->op->index == OP_empty) {
         return SHOAL_OK; /* the contents of `empty` are not defined, so nothing has to be done */
     }

@@ -96,6 +96,75 @@ TEST(one_call_is_on_one_device)
     CHECK_ERROR_TEXT("to_device: device: 9 is not a device");
 }
 
+/* What a step does with its input, which is on the CPU. */
+static shoal_status copy_there(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                               shoal_tensor **outputs, size_t n_outputs)
+{
+    outputs[0] = shoal_to_device(shoal_mul_scalar(inputs[0], 2), apart());
+    return SHOAL_OK;
+}
+
+static shoal_status make_there(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                               shoal_tensor **outputs, size_t n_outputs)
+{
+    outputs[0] = shoal_mul_scalar(shoal_empty_on(DIMS(3), SHOAL_F32, apart()), 0);
+    return SHOAL_OK;
+}
+
+static shoal_status double_input(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    outputs[0] = shoal_mul_scalar(inputs[0], 2);
+    return SHOAL_OK;
+}
+
+static shoal_status add_captured(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    outputs[0] = shoal_add(inputs[0], context);
+    return SHOAL_OK;
+}
+
+static void check_refused(shoal_step_function step, void *context, shoal_tensor *input, const char *words)
+{
+    shoal_compiled *compiled = NULL;
+    shoal_tensor *output = NULL;
+    REQUIRE_OK(shoal_compile(NULL, step, context, 1, NULL, &compiled));
+    CHECK_STATUS(shoal_compiled_run(compiled, &input, 1, &output, 1), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT(words);
+    CHECK(!output);
+    shoal_compiled_free(compiled);
+}
+
+SCOPED_TEST(compiled_steps_are_on_the_host)
+{
+    shoal_tensor *here = count_up(DIMS(3), 1);
+    shoal_tensor *there = shoal_to_device(here, apart());
+    check_refused(copy_there, NULL, here,
+                  "%to_device: device apart: plans and compiled steps are on the cpu");
+    check_refused(make_there, NULL, here, "%empty: device apart: plans and compiled steps are on the cpu");
+    check_refused(double_input, NULL, there, "is on device apart, whose memory the host cannot access");
+    check_refused(add_captured, shoal_clone(there), there,
+                  "is on device apart, whose memory the host cannot access");
+}
+
+/* They are run op by op. */
+SCOPED_TEST(graphs_run_where_their_inputs_are)
+{
+    shoal_graph *graph = NULL;
+    shoal_tensor *output = NULL;
+    shoal_tensor *here = count_up(DIMS(3), 1);
+    shoal_tensor *there = shoal_to_device(here, apart());
+    REQUIRE_OK(shoal_capture(copy_there, NULL, &here, 1, 1, &graph));
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(shoal_graph_run(graph, NULL, i == 0 ? &here : &there, 1, &output, 1));
+        CHECK(shoal_tensor_device(output) == apart());
+        check_values(output, (const float[]){2, 4, 6}, 3);
+        shoal_tensor_unref(output);
+    }
+    shoal_graph_free(graph);
+}
+
 SCOPED_TEST(gradients_come_back)
 {
     shoal_tensor *leaf = count_up(DIMS(3), 1);
