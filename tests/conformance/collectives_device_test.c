@@ -176,6 +176,62 @@ TEST_PROCESSES(transports_that_send_host_memory, 2)
     close_failed(world);
 }
 
+/* Their staging and their stream are those of one device. Another group is not concerned. */
+TEST_PROCESSES(a_group_has_calls_on_one_device, 2)
+{
+    if (rank_hears_by_messages()) {
+        test_skip("ranks send messages");
+        return;
+    }
+    shoal_device beside = SHOAL_CPU;
+    shoal_tensor *tensor = NULL;
+    void *data = NULL;
+    REQUIRE_OK(shoal_device_find("beside", &beside));
+    shoal_world *world = rank_world_open(self, 0);
+    struct device_memory there = {0};
+    REQUIRE(world && make_memory(&there, 64));
+    REQUIRE_OK(shoal_scope_begin());
+    tensor = shoal_to_device(shoal_zeros((const int64_t[]){4}, 1, SHOAL_F32), beside);
+    REQUIRE(tensor != NULL);
+    CHECK_OK(shoal_device_mutable_data(tensor, &data));
+    shoal_group *group = shoal_world_group(world);
+    shoal_group *other = make_group(self, world, "other");
+    shoal_collective call = sum_on(apart(), there.address, there.address, 4);
+    CHECK_OK(shoal_group_collective(group, &call));
+    call = sum_on(beside, data, data, 4);
+    CHECK_OK(shoal_group_collective(other, &call));
+    CHECK_STATUS(shoal_group_collective(group, &call), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT(
+        "all_reduce: buffers on device beside, but earlier calls on the group had buffers on apart");
+    CHECK_OK(shoal_group_error(other));
+    CHECK_OK(shoal_scope_end());
+    shoal_tensor_unref(there.tensor);
+    close_failed(world);
+}
+
+/* In the test conformance/collectives_device/oneshot. */
+TEST_PROCESSES(a_forced_oneshot_is_refused, 2)
+{
+    const char *asked = getenv("SHOAL_ALGO");
+    if (!asked || strcmp(asked, "oneshot") != 0) {
+        test_skip("SHOAL_ALGO is not oneshot");
+        return;
+    }
+    float sum = 1;
+    shoal_world *world = rank_world_open(self, 0);
+    struct device_memory there = {0};
+    REQUIRE(world && make_memory(&there, 64));
+    shoal_group *group = shoal_world_group(world);
+    CHECK_OK(shoal_group_all_reduce(group, &sum, &sum, 1, SHOAL_F32, SHOAL_SUM));
+    CHECK_DOUBLE((double)sum, 2);
+    shoal_collective call = sum_on(apart(), there.address, there.address, 4);
+    CHECK_STATUS(shoal_group_collective(group, &call), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("all_reduce: SHOAL_ALGO asks for oneshot, which carries no buffers on device apart");
+    CHECK_STATUS(shoal_group_error(group), SHOAL_ERR_UNSUPPORTED);
+    shoal_tensor_unref(there.tensor);
+    close_failed(world);
+}
+
 /* Beyond 4 GiB --------------------------------------------------------------------------------------------- */
 
 #define LARGE ((size_t)(1ull << 32) + 5)
