@@ -17,6 +17,7 @@
 #include "checkpoint/io/file.h"
 #include "checkpoint/io/path.h"
 #include "checkpoint/safetensors/layout.h"
+#include "device/device.h"
 #include "kernel/kernel.h"
 #include "shoal/safetensors.h"
 #include "tensor/handle.h"
@@ -309,8 +310,15 @@ static shoal_status check_saved(const struct saved *saved)
     }
     TRY(handle_check_list("tensor", saved->tensors, saved->n_tensors));
     for (size_t i = 0; i < saved->n_tensors; i++) {
-        if (shoal_tensor_device(saved->tensors[i]) != SHOAL_CPU) {
-            return error_set(SHOAL_ERR_INVALID, "tensors[%zu]: is on the device meta and has no data", i);
+        shoal_device device = shoal_tensor_device(saved->tensors[i]);
+        if (!device_has_data(device)) {
+            return error_set(SHOAL_ERR_INVALID, "tensors[%zu]: is on the device %s and has no data", i,
+                             device_name(device));
+        }
+        if (!device_is_host(device)) {
+            return error_set(SHOAL_ERR_UNSUPPORTED,
+                             "tensors[%zu]: is on device %s, not in memory of the host", i,
+                             device_name(device));
         }
     }
     return SHOAL_OK;

@@ -76,6 +76,9 @@ SCOPED_TEST(the_host_cannot_touch_it)
     CHECK(!shoal_mutable_data(there));
     CHECK_STATUS(shoal_tensor_rebind_data(there, values, NULL, NULL), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("apart");
+    CHECK_STATUS(shoal_safetensors_save("/nowhere/x", (const char *const[]){"x"}, &there, 1, NULL),
+                 SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("safetensors_save: tensors[0]: is on device apart, not in memory of the host");
     check_values(there, (const float[]){1, 2}, 2);
 }
 
