@@ -37,8 +37,9 @@
  *
  * Memory: besides its shards a rank needs at most 64 MiB (a save in the background also a copy of what the rank
  * writes), and the description of the checkpoint: about 1 KiB for each part that some rank has of some tensor, and 100
- * bytes for each block. Each byte is written by one rank; ranks that have the same part share the work. A load reads
- * what the rank needs, rounded to whole blocks.
+ * bytes for each block. Of values on a device that the host cannot access, every save and load also makes a copy in
+ * host memory, of what the rank writes or loads. Each byte is written by one rank; ranks that have the same part share
+ * the work. A load reads what the rank needs, rounded to whole blocks.
  *
  * Ranks: saves and loads are collective. All ranks of the group give the same directory, list of items and options; a
  * difference is SHOAL_ERR_MISMATCH on all of them, and the group can still be used. All ranks see the same files: a

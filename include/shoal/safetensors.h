@@ -124,7 +124,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read_box(const shoal_s
  * as contiguous ones, with a buffer of at most 1 MiB; elements of bool become 0 or 1. Tensors in flight are waited
  * for. `metadata` is a list: key, value, key, value, ..., NULL; or NULL for none. After an error `path` is as before,
  * except if only the last step failed, making the new name durable. SHOAL_ERR_INVALID: a name occurs twice or is not
- * UTF-8, or a tensor is on the meta device.
+ * UTF-8, or a tensor is on the meta device. SHOAL_ERR_UNSUPPORTED: a tensor is on a device that the host cannot access
+ * (shoal_to_device).
  *
  * Parameters of a fully sharded module are shards, and would be saved as shards. Gather whole ones with
  * shoal_fsdp_gather and save them on one rank, or let every rank write its part with a writer (below;

@@ -13,7 +13,9 @@
  *
  * Devices: the tensors of a call are on one device, any that has data; otherwise the call is SHOAL_ERR_INVALID and
  * names two of their devices. On a device other than the CPU the work is one launch for all tensors, and is put behind
- * earlier work there; only calls that give a number wait for it. Results have the bits of the CPU.
+ * earlier work there; only calls that give a number wait for it. Results have the bits of the CPU. On a device all
+ * tensors of a list are changed at the same time: what a call writes is in the list once, and nothing else in it
+ * overlaps it. So a tied parameter is listed once.
  * Ownership: tensors are borrowed. Changes are not recorded for a backward pass.
  * Threads: any. Needs no scope.
  * Errors: status and text. A call that fails because of an argument, a tensor or memory has changed nothing.
