@@ -209,7 +209,7 @@ CUDA_KERNEL_BOUNDS(elements_dense, struct elements_arguments, ELEMENTS_THREADS, 
 CUDA_KERNEL(elements_dense, struct elements_arguments, 1)
 {
     (void)PHASE;
-    const int64_t n_lanes = VECTOR_BYTES / a->bytes;
+    const int64_t n_lanes = vector_lanes(a->bytes);
     const int64_t begin = (int64_t)(self->block * ELEMENTS_THREADS + self->thread) * n_lanes - a->shift;
     if (begin < 0 || begin + n_lanes > a->count) {
         apply_edge(a, begin, begin + n_lanes);

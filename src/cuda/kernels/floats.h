@@ -4,11 +4,11 @@
 #ifndef CUDA_KERNELS_FLOATS_H
 #define CUDA_KERNELS_FLOATS_H
 
+#include "cuda/kernels/halves.h"
 #include "cuda/kernels/target.h"
 #include "cuda/kernels/vector.h"
 
 CUDA_SHARED_CODE_BEGIN
-#include "kernel/half.h"
 #include "shoal/dtype.h"
 CUDA_SHARED_CODE_END
 
@@ -35,8 +35,8 @@ DEVICE_FUNCTION struct floats floats_from_bf16(struct vector value)
 
 DEVICE_FUNCTION struct floats floats_from_f16(struct vector value)
 {
-    struct floats made = {half_f16_to_f32((uint16_t)value.x), half_f16_to_f32((uint16_t)(value.x >> 16)),
-                          half_f16_to_f32((uint16_t)value.y), half_f16_to_f32((uint16_t)(value.y >> 16))};
+    struct floats made = {halves_from_f16(value.x & 0xffff), halves_from_f16(value.x >> 16),
+                          halves_from_f16(value.y & 0xffff), halves_from_f16(value.y >> 16)};
     return made;
 }
 
@@ -49,15 +49,13 @@ DEVICE_FUNCTION struct vector floats_to_f32(struct floats values)
 
 DEVICE_FUNCTION struct vector floats_to_bf16(struct floats values)
 {
-    struct vector made = {half_f32_to_bf16(values.x) | (uint32_t)half_f32_to_bf16(values.y) << 16,
-                          half_f32_to_bf16(values.z) | (uint32_t)half_f32_to_bf16(values.w) << 16, 0, 0};
+    struct vector made = {halves_to_bf16(values.x, values.y), halves_to_bf16(values.z, values.w), 0, 0};
     return made;
 }
 
 DEVICE_FUNCTION struct vector floats_to_f16(struct floats values)
 {
-    struct vector made = {half_f32_to_f16(values.x) | (uint32_t)half_f32_to_f16(values.y) << 16,
-                          half_f32_to_f16(values.z) | (uint32_t)half_f32_to_f16(values.w) << 16, 0, 0};
+    struct vector made = {halves_to_f16(values.x, values.y), halves_to_f16(values.z, values.w), 0, 0};
     return made;
 }
 

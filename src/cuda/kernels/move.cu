@@ -83,6 +83,19 @@ CUDA_KERNEL(move_bytes, struct move_table, 1)
 
 /* f32, f16 and bf16 ------------------------------------------------------------------------------------- */
 
+/* How the floats of an item are moved. */
+struct floats_move {
+    uint32_t dst_dtype;
+    uint32_t src_dtype;
+    bool is_added;
+};
+
+DEVICE_FUNCTION struct floats_move floats_move_of(const struct move_table *a, const struct move_item *item)
+{
+    struct floats_move move = {item->dst_dtype, item->src_dtype, a->is_added != 0};
+    return move;
+}
+
 /* As on the CPU: the source is rounded to the dtype of the destination, and the sum once more. */
 DEVICE_FUNCTION struct floats add_floats(struct floats values, struct vector old_value, uint32_t dtype)
 {
@@ -98,30 +111,27 @@ struct loaded {
     struct vector old; /* what the destination holds, if that is added to */
 };
 
-DEVICE_FUNCTION struct loaded load_unit(const struct move_table *a, const struct move_item *item,
-                                        struct move_at at, uint32_t n)
+DEVICE_FUNCTION struct loaded load_unit(struct floats_move move, struct move_at at, uint32_t n)
 {
-    struct loaded unit = {floats_load(at.src, n, item->src_dtype), {0, 0, 0, 0}};
-    if (a->is_added) {
-        unit.old = floats_load(at.dst, n, item->dst_dtype);
+    struct loaded unit = {floats_load(at.src, n, move.src_dtype), {0, 0, 0, 0}};
+    if (move.is_added) {
+        unit.old = floats_load(at.dst, n, move.dst_dtype);
     }
     return unit;
 }
 
-DEVICE_FUNCTION void store_unit(const struct move_table *a, const struct move_item *item, struct move_at at,
-                                struct loaded unit, uint32_t n)
+DEVICE_FUNCTION void store_unit(struct floats_move move, struct move_at at, struct loaded unit, uint32_t n)
 {
-    struct floats values = floats_read(unit.value, item->src_dtype);
-    if (a->is_added) {
-        values = add_floats(values, unit.old, item->dst_dtype);
+    struct floats values = floats_read(unit.value, move.src_dtype);
+    if (move.is_added) {
+        values = add_floats(values, unit.old, move.dst_dtype);
     }
-    floats_store(at.dst, values, n, item->dst_dtype);
+    floats_store(at.dst, values, n, move.dst_dtype);
 }
 
-DEVICE_FUNCTION void move_unit(const struct move_table *a, const struct move_item *item, struct move_at at,
-                               uint32_t n)
+DEVICE_FUNCTION void move_unit(struct floats_move move, struct move_at at, uint32_t n)
 {
-    store_unit(a, item, at, load_unit(a, item, at, n), n);
+    store_unit(move, at, load_unit(move, at, n), n);
 }
 
 /* A unit that may be, or have, padding, or be cut off. */
@@ -136,13 +146,13 @@ DEVICE_FUNCTION void move_last_floats(const struct move_table *a, const struct m
     }
     struct move_at at = items_at(a, item, unit, n * dst_bytes, n * src_bytes);
     if (first + n <= item->n_filled) {
-        move_unit(a, item, at, n);
+        move_unit(floats_move_of(a, item), at, n);
         return;
     }
     NOT_UNROLLED
     for (uint32_t i = 0; i < n && first + i < item->n_elems; i++) {
         if (first + i < item->n_filled) {
-            move_unit(a, item, at, 1);
+            move_unit(floats_move_of(a, item), at, 1);
         } else {
             struct vector zero = {0, 0, 0, 0};
             vector_put(at.dst, zero, dst_bytes);
@@ -152,21 +162,48 @@ DEVICE_FUNCTION void move_last_floats(const struct move_table *a, const struct m
     }
 }
 
-/* Units of four are the usual ones. */
+/* Two units of four. */
+DEVICE_FUNCTION void move_pair(const struct move_table *a, const struct move_item *item, uint32_t unit,
+                               struct floats_move move)
+{
+    uint32_t dst_bytes = 4 * floats_bytes(move.dst_dtype);
+    uint32_t src_bytes = 4 * floats_bytes(move.src_dtype);
+    struct move_at first = items_at(a, item, unit, dst_bytes, src_bytes);
+    struct move_at second = items_at(a, item, unit + MOVE_THREADS, dst_bytes, src_bytes);
+    struct loaded first_unit = load_unit(move, first, 4);
+    struct loaded second_unit = load_unit(move, second, 4);
+    store_unit(move, first, first_unit, 4);
+    store_unit(move, second, second_unit, 4);
+}
+
+/* `move` is a constant: without branches over dtypes the memory is what a tile waits for. */
+DEVICE_FUNCTION bool move_pair_if(const struct move_table *a, const struct move_item *item, uint32_t unit,
+                                  struct floats_move wanted, struct floats_move move)
+{
+    if (wanted.dst_dtype != move.dst_dtype || wanted.src_dtype != move.src_dtype ||
+        wanted.is_added != move.is_added) {
+        return false;
+    }
+    move_pair(a, item, unit, move);
+    return true;
+}
+
+/* Units of four are the usual ones, and these moves: parameters that are cast for a step, and their gradients. */
 DEVICE_FUNCTION bool move_whole_tile(const struct move_table *a, const struct move_item *item, uint32_t tile,
                                      uint32_t unit)
 {
+    const struct floats_move to_bf16 = {SHOAL_BF16, SHOAL_F32, false};
+    const struct floats_move from_bf16 = {SHOAL_F32, SHOAL_BF16, false};
+    const struct floats_move bf16_added = {SHOAL_F32, SHOAL_BF16, true};
+    const struct floats_move f32_added = {SHOAL_F32, SHOAL_F32, true};
+    const struct floats_move wanted = floats_move_of(a, item);
     if (item->unit_log2 != 2 || (tile + 1) * (MOVE_TILE_UNITS * 4) > item->n_filled) {
         return false;
     }
-    uint32_t dst_bytes = 4 * floats_bytes(item->dst_dtype);
-    uint32_t src_bytes = 4 * floats_bytes(item->src_dtype);
-    struct move_at first = items_at(a, item, unit, dst_bytes, src_bytes);
-    struct move_at second = items_at(a, item, unit + MOVE_THREADS, dst_bytes, src_bytes);
-    struct loaded first_unit = load_unit(a, item, first, 4);
-    struct loaded second_unit = load_unit(a, item, second, 4);
-    store_unit(a, item, first, first_unit, 4);
-    store_unit(a, item, second, second_unit, 4);
+    if (!move_pair_if(a, item, unit, wanted, to_bf16) && !move_pair_if(a, item, unit, wanted, from_bf16) &&
+        !move_pair_if(a, item, unit, wanted, bf16_added) && !move_pair_if(a, item, unit, wanted, f32_added)) {
+        move_pair(a, item, unit, wanted);
+    }
     return true;
 }
 

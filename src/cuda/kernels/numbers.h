@@ -7,6 +7,7 @@
 #ifndef CUDA_KERNELS_NUMBERS_H
 #define CUDA_KERNELS_NUMBERS_H
 
+#include "cuda/kernels/halves.h"
 #include "cuda/kernels/vector.h"
 
 CUDA_SHARED_CODE_BEGIN
@@ -87,43 +88,12 @@ DEVICE_FUNCTION void number_store(uint64_t address, struct number_bits bits, uin
 
 /* f16 and bf16 ------------------------------------------------------------------------------------------- */
 
-/* The GPU's conversions of f16 have the bits of kernel/half.h, but for NaNs. */
-#ifdef __CUDA__
-
-DEVICE_FUNCTION float number_from_f16(uint32_t half)
-{
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((uint16_t)half));
-    return value;
-}
-
-DEVICE_FUNCTION uint32_t number_to_f16(float value)
-{
-    uint16_t half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
-    return half;
-}
-
-#else
-
-DEVICE_FUNCTION float number_from_f16(uint32_t half)
-{
-    return half_f16_to_f32((uint16_t)half);
-}
-
-DEVICE_FUNCTION uint32_t number_to_f16(float value)
-{
-    return half_f32_to_f16(value);
-}
-
-#endif
-
 /* One element of f32, f16 or bf16. */
 DEVICE_FUNCTION float number_widen(uint32_t dtype, struct number_bits bits)
 {
     switch (dtype) {
     case SHOAL_F16:
-        return number_from_f16(bits.words[0] & 0xffff);
+        return halves_from_f16(bits.words[0] & 0xffff);
     case SHOAL_BF16:
         return half_f32_from_bits(bits.words[0] << 16);
     default:
@@ -134,8 +104,8 @@ DEVICE_FUNCTION float number_widen(uint32_t dtype, struct number_bits bits)
 DEVICE_FUNCTION struct number_bits number_narrow(uint32_t dtype, float value)
 {
     struct number_bits bits = {{0, 0, 0, 0}};
-    bits.words[0] = dtype == SHOAL_F16    ? number_to_f16(value)
-                    : dtype == SHOAL_BF16 ? half_f32_to_bf16(value)
+    bits.words[0] = dtype == SHOAL_F16    ? halves_to_f16(value, 0.0f)
+                    : dtype == SHOAL_BF16 ? halves_to_bf16(value, 0.0f)
                                           : half_f32_bits(value);
     return bits;
 }
@@ -163,28 +133,28 @@ DEVICE_FUNCTION void lanes_narrow_F32(const float *lanes, uint32_t *words)
     }
 }
 
-#define LANES_HALF(NAME, low, high, half)                                                     \
-    DEVICE_FUNCTION void lanes_widen_##NAME(const uint32_t *words, float *lanes)              \
-    {                                                                                         \
-        UNROLLED                                                                              \
-        for (int i = 0; i < VECTOR_WORDS; i++) {                                              \
-            lanes[2 * i] = low(words[i]);                                                     \
-            lanes[2 * i + 1] = high(words[i]);                                                \
-        }                                                                                     \
-    }                                                                                         \
-    DEVICE_FUNCTION void lanes_narrow_##NAME(const float *lanes, uint32_t *words)             \
-    {                                                                                         \
-        UNROLLED                                                                              \
-        for (int i = 0; i < VECTOR_WORDS; i++) {                                              \
-            words[i] = (uint32_t)half(lanes[2 * i]) | (uint32_t)half(lanes[2 * i + 1]) << 16; \
-        }                                                                                     \
+#define LANES_HALF(NAME, low, high, halves)                                       \
+    DEVICE_FUNCTION void lanes_widen_##NAME(const uint32_t *words, float *lanes)  \
+    {                                                                             \
+        UNROLLED                                                                  \
+        for (int i = 0; i < VECTOR_WORDS; i++) {                                  \
+            lanes[2 * i] = low(words[i]);                                         \
+            lanes[2 * i + 1] = high(words[i]);                                    \
+        }                                                                         \
+    }                                                                             \
+    DEVICE_FUNCTION void lanes_narrow_##NAME(const float *lanes, uint32_t *words) \
+    {                                                                             \
+        UNROLLED                                                                  \
+        for (int i = 0; i < VECTOR_WORDS; i++) {                                  \
+            words[i] = halves(lanes[2 * i], lanes[2 * i + 1]);                    \
+        }                                                                         \
     }
-#define LOW_F16(word) number_from_f16((word)&0xffff)
-#define HIGH_F16(word) number_from_f16((word) >> 16)
+#define LOW_F16(word) halves_from_f16((word)&0xffff)
+#define HIGH_F16(word) halves_from_f16((word) >> 16)
 #define LOW_BF16(word) half_f32_from_bits((word) << 16)
 #define HIGH_BF16(word) half_f32_from_bits((word)&0xffff0000u)
-LANES_HALF(F16, LOW_F16, HIGH_F16, number_to_f16)
-LANES_HALF(BF16, LOW_BF16, HIGH_BF16, half_f32_to_bf16)
+LANES_HALF(F16, LOW_F16, HIGH_F16, halves_to_f16)
+LANES_HALF(BF16, LOW_BF16, HIGH_BF16, halves_to_bf16)
 
 DEVICE_FUNCTION void lanes_widen(uint32_t dtype, const uint32_t *words, float *lanes)
 {

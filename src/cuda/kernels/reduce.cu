@@ -281,7 +281,7 @@ CUDA_KERNEL_BOUNDS(reduce_dense, struct reduce_arguments, REDUCE_THREADS, 4)
 CUDA_KERNEL(reduce_dense, struct reduce_arguments, 1)
 {
     (void)PHASE;
-    const int64_t n_lanes = VECTOR_BYTES / a->bytes;
+    const int64_t n_lanes = vector_lanes(a->bytes);
     const int64_t begin = (int64_t)(self->block * REDUCE_THREADS + self->thread) * n_lanes - a->shift;
     const uint64_t offset = (uint64_t)begin * a->bytes;
     if (begin < 0 || begin + n_lanes > a->count) {

@@ -31,7 +31,7 @@ DEVICE_FUNCTION double plus_words_F32(double sum, const uint32_t *words)
 
 DEVICE_FUNCTION double plus_words_F16(double sum, const uint32_t *words)
 {
-    return sum + (double)number_from_f16(words[0]);
+    return sum + (double)halves_from_f16(words[0]);
 }
 
 DEVICE_FUNCTION double plus_words_BF16(double sum, const uint32_t *words)

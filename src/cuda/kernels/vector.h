@@ -139,6 +139,12 @@ DEVICE_FUNCTION void vector_store(uint64_t address, const uint32_t *words, uint3
     vector_put(address, value, bytes);
 }
 
+/* How many elements of 2, 4 or 8 bytes a vector has. A GPU has no instruction for a division. */
+DEVICE_FUNCTION uint32_t vector_lanes(uint32_t bytes)
+{
+    return bytes == 2 ? 8 : bytes == 4 ? 4 : 2;
+}
+
 /* n / divisor, by the numbers of struct divisor (cuda/divisor.h): n and the divisor are at most 2^31. */
 DEVICE_FUNCTION uint32_t vector_divide(uint32_t n, uint32_t magic, uint32_t shift)
 {

@@ -47,7 +47,7 @@ DEVICE_FUNCTION struct walk_vector walk_vector(const struct lists_arguments *a,
     vector.dtype = a->pieces[piece].dtype;
     vector.bytes = a->pieces[piece].bytes;
     vector.is_aligned = a->pieces[piece].is_aligned != 0;
-    const int64_t n_lanes = VECTOR_BYTES / vector.bytes;
+    const int64_t n_lanes = vector_lanes(vector.bytes);
     const uint64_t number = (uint64_t)(tile - a->pieces[piece].first_tile) * (LISTS_THREADS * LISTS_EACH) +
                             i * LISTS_THREADS + self->thread;
     const int64_t begin = (int64_t)number * n_lanes - a->pieces[piece].shift;
