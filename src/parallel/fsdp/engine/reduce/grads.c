@@ -202,19 +202,30 @@ static bool stays_until_reduced(const struct fsdp_unit *unit, const struct fsdp_
     return param->compute == unit->grads.dtype;
 }
 
-static void clear_grads(struct fsdp_unit *unit)
+static void begin_written(struct fsdp_unit *unit)
 {
-    struct moves moves;
-    moves_begin(&moves, unit->device);
     for (size_t i = 0; unit->grads.bytes > 0 && i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
         bool is_left = unit->grads.has_accumulated && stays_until_reduced(unit, param);
         param->is_clear = param->is_reduced && !param->is_direct && !is_left;
+    }
+    unit->grads.is_zeroed = false;
+}
+
+/* Clears the places that hold no gradient, all at once: before a kernel adds to one of them, or they are read. Kernels
+   that store need no zeros. */
+static void zero_written(struct fsdp_unit *unit)
+{
+    struct moves moves;
+    moves_begin(&moves, unit->device);
+    for (size_t i = 0; !unit->grads.is_zeroed && unit->grads.bytes > 0 && i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
         if (param->is_clear) {
             moves_clear(&moves, fsdp_written_at(unit, param), param->count * dtype_bytes(param->compute));
         }
     }
     moves_end(&moves);
+    unit->grads.is_zeroed = true;
 }
 
 shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, struct address *data, size_t *capacity,
@@ -237,7 +248,7 @@ shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, struct address *data,
 shoal_status fsdp_unit_need_grads(struct fsdp_unit *unit)
 {
     TRY(fsdp_unit_need_memory(unit, &unit->grads.data, &unit->grads.capacity, unit->grads.bytes));
-    clear_grads(unit);
+    begin_written(unit);
     return SHOAL_OK;
 }
 
@@ -253,7 +264,10 @@ struct address fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
         moves_end(&moves);
         return fsdp_region_of(unit, param);
     }
-    param->is_clear = false;
+    if (param->is_clear) {
+        zero_written(unit);
+        param->is_clear = false;
+    }
     return fsdp_written_at(unit, param);
 }
 
@@ -266,6 +280,7 @@ struct address fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param
         clear_behind(unit, param, &moves);
         moves_end(&moves);
     }
+    param->is_clear = false;
     return fsdp_unit_grad(unit, param);
 }
 
@@ -336,6 +351,9 @@ static bool is_collected_by_adding(const struct fsdp_unit *unit, const struct fs
 void fsdp_unit_collect_written(struct fsdp_unit *unit, bool is_new)
 {
     struct moves moves;
+    if (is_new) {
+        zero_written(unit);
+    }
     moves_begin(&moves, unit->device);
     for (size_t i = 0; unit->grads.buffer && i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];

@@ -34,7 +34,7 @@ shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit);
 void fsdp_unit_put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
                         struct address grad);
 
-/* Memory for gradients that kernels cannot write in the buffer: zeros, or what an earlier backward pass left. */
+/* Memory for gradients that kernels cannot write in the buffer, with what an earlier backward pass left. */
 shoal_status fsdp_unit_need_grads(struct fsdp_unit *unit);
 /* Puts gradients from that memory into the buffer. `is_new`: kernels have written them since the last time. */
 void fsdp_unit_collect_written(struct fsdp_unit *unit, bool is_new);

@@ -62,7 +62,7 @@ struct fsdp_param {
     bool is_partial; /* has a place in grads.partial, which waits for the replicas */
     bool is_direct;  /* kernels write the gradient in the buffer, from which it is reduced */
     bool is_unset;   /* its place in the buffer was not written yet, and holds old data */
-    bool is_clear;   /* its place in grads.data holds zeros */
+    bool is_clear;   /* its place in grads.data holds no gradient; zeros, if grads.is_zeroed */
     bool has_whole; /* with modules: its place in the buffer holds a gradient, of this pass or earlier ones */
     size_t grad_offset;  /* bytes, in grads.data; used unless is_direct */
     struct address kept; /* kept_count elements of `compute`, while the unit is sharded over neighbours */

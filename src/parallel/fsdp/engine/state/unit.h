@@ -153,6 +153,7 @@ struct fsdp_unit_grads {
     size_t partial_capacity;
     int64_t *purpose_details; /* of the last reduction's purpose: which parameters take part (purpose.c) */
     char *purpose_words;
+    bool is_zeroed;       /* places in `data` that hold no gradient hold zeros */
     bool has_begun;       /* kernels may write gradients */
     bool has_accumulated; /* an earlier backward pass left something in the buffer */
     bool has_partial;     /* `partial` holds gradients, of the parameters with is_partial */
