@@ -32,7 +32,9 @@ enum {
     CUDA_NOT_READY = 600,
     CUDA_ILLEGAL_ADDRESS = 700,
     CUDA_OUT_OF_RESOURCES = 701,
-    CUDA_LAUNCH_FAILED = 719
+    CUDA_LAUNCH_FAILED = 719,
+    CUDA_NOT_PERMITTED = 800,
+    CUDA_NOT_SUPPORTED = 801
 };
 
 /* Flags. */
@@ -72,6 +74,12 @@ enum {
 enum {
     CUDA_JIT_OPTIMIZATION = 7 /* 0 to 4 */
 };
+
+/* Attributes of a function. */
+enum {
+    CUDA_DYNAMIC_SHARED_MOST = 8 /* bytes; CUDA_DYNAMIC_SHARED_PLAIN if nobody has set it */
+};
+#define CUDA_DYNAMIC_SHARED_PLAIN (48 * 1024)
 
 #define CUDA_ALLOCATION_PINNED 1
 #define CUDA_LOCATION_DEVICE 1

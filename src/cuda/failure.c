@@ -35,6 +35,14 @@ bool cuda_has_failed(void)
     return atomic_load_explicit(&has_failed, memory_order_acquire) != 0;
 }
 
+bool cuda_is_refusal(cuda_result result)
+{
+    bool is_of_image_or_name = result >= CUDA_INVALID_IMAGE && result < CUDA_NOT_READY &&
+                               result != CUDA_MEMORY_DAMAGED && result != CUDA_LINK_FAILED;
+    return result == CUDA_INVALID_VALUE || result == CUDA_OUT_OF_RESOURCES || result == CUDA_NOT_PERMITTED ||
+           result == CUDA_NOT_SUPPORTED || is_of_image_or_name;
+}
+
 shoal_status cuda_failure(void)
 {
     return cuda_has_failed() ? cuda_services->set_error(SHOAL_ERR_SYSTEM, "device %s has failed: %s",

@@ -12,6 +12,9 @@
    example, and may be NULL. */
 void cuda_fail(const char *call, cuda_result result, const char *what);
 bool cuda_has_failed(void);
+/* Whether a result says that the driver does not take the arguments of the call, or does not do such a thing here: what was
+   done before is not harmed. */
+bool cuda_is_refusal(cuda_result result);
 
 /* For the row: SHOAL_OK, or what has made the device unusable, with its text. */
 shoal_status cuda_failure(void);

@@ -83,16 +83,22 @@ void cuda_make_room(struct CUstream_st *stream)
     }
 }
 
+/* More than the GPU has is not asked for: drivers may say of such a number that it is wrong, which is another error, and there
+   is nothing to wait for. */
 void *cuda_allocate(size_t bytes, enum device_cause cause, void *stream)
 {
     cuda_address memory = 0;
+    cuda_result result = CUDA_OUT_OF_MEMORY;
+    const bool can_be = bytes <= cuda_gpu.memory_bytes;
     bytes = bytes > 0 ? bytes : 1;
     if (!cuda_enter()) {
         (void)cuda_failure();
         return NULL;
     }
-    cuda_result result = cuda.cuMemAllocFromPoolAsync(&memory, bytes, pools[cause], stream);
-    if (result == CUDA_OUT_OF_MEMORY) {
+    if (can_be) {
+        result = cuda.cuMemAllocFromPoolAsync(&memory, bytes, pools[cause], stream);
+    }
+    if (result == CUDA_OUT_OF_MEMORY && can_be) {
         cuda_make_room(stream);
         result = cuda.cuMemAllocFromPoolAsync(&memory, bytes, pools[cause], stream);
     }

@@ -9,14 +9,6 @@
 #include "cuda/gpu.h"
 #include "cuda/services.h"
 
-/* Whether a result says that an argument of the call is wrong. */
-static bool is_refused(cuda_result result)
-{
-    bool is_of_image_or_name = result >= CUDA_INVALID_IMAGE && result < CUDA_NOT_READY &&
-                               result != CUDA_MEMORY_DAMAGED && result != CUDA_LINK_FAILED;
-    return result == CUDA_INVALID_VALUE || result == CUDA_OUT_OF_RESOURCES || is_of_image_or_name;
-}
-
 static shoal_status judge(const char *call, cuda_result result, const char *what)
 {
     const char *name = NULL;
@@ -24,7 +16,7 @@ static shoal_status judge(const char *call, cuda_result result, const char *what
     if (result == CUDA_OUT_OF_MEMORY) {
         return cuda_services->set_error(SHOAL_ERR_NO_MEMORY, "%s: no memory of the GPU for %s", what, call);
     }
-    if (!is_refused(result)) {
+    if (!cuda_is_refusal(result)) {
         if (result != CUDA_OK) {
             cuda_fail(call, result, what);
         }
@@ -57,6 +49,17 @@ static void unload(void *program)
     }
 }
 
+/* A block that takes much shared memory is launched only if the function was told so. */
+static cuda_result allow_shared(struct CUfunc_st *function, uint32_t shared_bytes)
+{
+    if (shared_bytes <= CUDA_DYNAMIC_SHARED_PLAIN) {
+        return CUDA_OK;
+    }
+    return shared_bytes <= INT32_MAX
+               ? cuda.cuFuncSetAttribute(function, CUDA_DYNAMIC_SHARED_MOST, (int)shared_bytes)
+               : CUDA_INVALID_VALUE;
+}
+
 static shoal_status launch(void *program, const char *kernel, const uint32_t blocks[3],
                            const uint32_t threads[3], uint32_t shared_bytes, void **arguments)
 {
@@ -66,6 +69,10 @@ static shoal_status launch(void *program, const char *kernel, const uint32_t blo
         return cuda_failure();
     }
     cuda_result result = cuda.cuModuleGetFunction(&function, program, kernel);
+    if (result == CUDA_OK) {
+        call = "cuFuncSetAttribute";
+        result = allow_shared(function, shared_bytes);
+    }
     if (result == CUDA_OK) {
         call = "cuLaunchKernel";
         result = cuda.cuLaunchKernel(function, blocks[0], blocks[1], blocks[2], threads[0], threads[1],

@@ -45,6 +45,18 @@ static struct shared *first; /* under the lock */
 
 /* Errors ----------------------------------------------------------------------------------------------- */
 
+/* Some systems have GPUs, and no memory of theirs that processes can share. */
+static shoal_status refuse_sharing(const char *call, cuda_result result)
+{
+    const char *name = NULL;
+    const char *text = NULL;
+    (void)cuda.cuGetErrorName(result, &name);
+    (void)cuda.cuGetErrorString(result, &text);
+    return cuda_services->set_error(
+        SHOAL_ERR_UNSUPPORTED, "device %s: memory cannot be shared here: %s: %s (%d): %s", cuda_row->name,
+        call, name ? name : "unknown", result, text ? text : "no text");
+}
+
 /* In the context, as all that calls it. */
 static shoal_status check(const char *call, cuda_result result, size_t bytes)
 {
@@ -52,6 +64,9 @@ static shoal_status check(const char *call, cuda_result result, size_t bytes)
     size_t total = 0;
     if (result == CUDA_OK) {
         return SHOAL_OK;
+    }
+    if (cuda_is_refusal(result)) {
+        return refuse_sharing(call, result);
     }
     if (result != CUDA_OUT_OF_MEMORY) {
         cuda_fail(call, result, "shared memory");

@@ -30,6 +30,7 @@
  *   FAKECUDA_MODE     "threads": a worker thread for each stream. "lazy": calls that look at results do work of any
  *                     stream, as much as they need, in an order by the seed
  *   FAKECUDA_DEVICES  how many GPUs there are, 1 by default. They share one address space and one failure
+ *   FAKECUDA_SHARING  "off": memory is not exported
  *
  * The thread sanitizer reports a wait that is missing as a race. Workers take no lock that a call of the driver takes,
  * and only who asks learns what they have done, so work is not ordered by happening to be done early.
@@ -65,6 +66,7 @@ extern FAKE_EXPORT struct apart_settings fakecuda_settings;
 enum {
     FAKE_INVALID_DEVICE = 101,
     FAKE_INVALID_CONTEXT = 201,
+    FAKE_NO_BINARY_FOR_GPU = 209,
     FAKE_INVALID_PTX = 218,
     FAKE_INVALID_HANDLE = 400,
     FAKE_CONTEXT_IS_DESTROYED = 709
@@ -211,7 +213,12 @@ struct fake_kernel {
 
 /* NULL if the sources have none of that name. */
 const struct fake_kernel *fake_kernel_find(const char *name, size_t length);
-/* NULL if it is no handle. */
-const struct fake_kernel *fake_function_kernel(const struct CUfunc_st *function);
+
+struct fake_function {
+    const struct fake_kernel *kernel; /* NULL if it is no handle */
+    unsigned threads_most;            /* in a block */
+    unsigned shared_most;             /* bytes */
+};
+struct fake_function fake_function_of(const struct CUfunc_st *function);
 
 #endif

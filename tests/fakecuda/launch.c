@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THREADS_MOST 1024
 #define BLOCKS_MOST 0x7fffffffu
-#define SHARED_MOST 49152
 
 struct launch {
     struct fake_job job;
@@ -98,14 +96,15 @@ cuda_result cuLaunchKernel(struct CUfunc_st *function, unsigned blocks_x, unsign
     if (result != CUDA_OK) {
         return result;
     }
-    const struct fake_kernel *kernel = fake_function_kernel(function);
+    const struct fake_function found = fake_function_of(function);
+    const struct fake_kernel *kernel = found.kernel;
     struct CUstream_st *stream = fake_stream(handle);
     if (!kernel || !stream) {
         return FAKE_INVALID_HANDLE;
     }
-    if (blocks_x - 1 >= BLOCKS_MOST || blocks_y != 1 || blocks_z != 1 || threads_x - 1 >= THREADS_MOST ||
-        threads_y != 1 || threads_z != 1 || shared_bytes > SHARED_MOST || extra || !parameters ||
-        !parameters[0]) {
+    if (blocks_x - 1 >= BLOCKS_MOST || blocks_y != 1 || blocks_z != 1 ||
+        threads_x - 1 >= found.threads_most || threads_y != 1 || threads_z != 1 ||
+        shared_bytes > found.shared_most || extra || !parameters || !parameters[0]) {
         return CUDA_INVALID_VALUE;
     }
     struct launch *launch = make_launch(kernel, parameters[0], shared_bytes);

@@ -216,8 +216,8 @@ cuda_result cuMemAllocFromPoolAsync(cuda_address *memory_out, size_t bytes, stru
     if (result != CUDA_OK) {
         return result;
     }
-    if (!memory_out || bytes == 0 || !fake_is_pool(pool)) {
-        return CUDA_INVALID_VALUE;
+    if (!memory_out || bytes == 0 || bytes > FAKE_SPACE_BYTES || !fake_is_pool(pool)) {
+        return CUDA_INVALID_VALUE; /* also of more than the device has, which is as unkind as may be */
     }
     struct CUstream_st *stream = fake_stream(handle);
     if (!stream) {
@@ -225,7 +225,7 @@ cuda_result cuMemAllocFromPoolAsync(cuda_address *memory_out, size_t bytes, stru
     }
     struct poisoning *job = fake_has_memory() ? fake_job(sizeof *job, poison) : NULL;
     struct piece *piece = NULL;
-    if (job && bytes <= FAKE_SPACE_BYTES) {
+    if (job) {
         (void)pthread_mutex_lock(&fake_memory_lock);
         piece = take(pool, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, stream->number);
         (void)pthread_mutex_unlock(&fake_memory_lock);

@@ -13,6 +13,9 @@
 
 #define MODULES_MOST 256
 #define FUNCTIONS_MOST 4096
+#define ARGUMENT_BYTES_MOST 4096 /* of PTX before 8.1 */
+#define THREADS_MOST 1024
+#define SHARED_MOST 166912 /* of a GPU of compute capability 8.0 */
 
 struct CUmod_st {
     _Atomic uint32_t state;
@@ -22,7 +25,8 @@ struct CUmod_st {
 struct CUfunc_st {
     _Atomic uint32_t state;
     const struct CUmod_st *module;
-    const struct fake_kernel *kernel;
+    struct fake_function function;
+    _Atomic unsigned shared_most;
 };
 
 static struct CUmod_st all_modules[MODULES_MOST];
@@ -110,12 +114,27 @@ static size_t argument_bytes(const struct entry *entry)
     return behind(at, ")") ? bytes : 0;
 }
 
+/* What its blocks are bounded to. */
+static unsigned threads_most(const struct entry *entry)
+{
+    const char *end = strchr(entry->parameters, '{');
+    const char *bound = strstr(entry->parameters, ".maxntid");
+    unsigned long most = THREADS_MOST;
+    if (bound && end && bound < end) {
+        (void)behind_number(bound + strlen(".maxntid"), &most);
+    }
+    return (unsigned)most;
+}
+
 /* Modules ------------------------------------------------------------------------------------------------ */
 
 static cuda_result check_text(const char *text)
 {
     struct entry entry = {.parameters = text};
     size_t n_entries = 0;
+    if (strncmp(text, "\177ELF", 4) == 0) {
+        return FAKE_NO_BINARY_FOR_GPU; /* no machine code is for this device */
+    }
     if (!behind(skip_comments(text), ".version")) {
         return CUDA_INVALID_IMAGE;
     }
@@ -129,6 +148,9 @@ static cuda_result check_text(const char *text)
                 stderr,
                 "fakecuda: kernel %s has an argument of %zu bytes, and one of %zu in PTX that is old\n",
                 kernel->name, kernel->argument_bytes, argument_bytes(&entry));
+            return FAKE_INVALID_PTX;
+        }
+        if (argument_bytes(&entry) > ARGUMENT_BYTES_MOST) {
             return FAKE_INVALID_PTX;
         }
     }
@@ -196,33 +218,36 @@ cuda_result cuModuleUnload(struct CUmod_st *module)
 /* Functions ---------------------------------------------------------------------------------------------- */
 
 /* Under the lock: the same function has the same handle. */
-static struct CUfunc_st *need_function(const struct CUmod_st *module, const struct fake_kernel *kernel)
+static struct CUfunc_st *need_function(const struct CUmod_st *module, struct fake_function wanted)
 {
     for (size_t i = 0; i < FUNCTIONS_MOST; i++) {
         struct CUfunc_st *function = &all_functions[i];
         if (fake_slot_is_open(&functions, function) && function->module == module &&
-            function->kernel == kernel) {
+            function->function.kernel == wanted.kernel) {
             return function;
         }
     }
     struct CUfunc_st *function = fake_slot_take(&functions);
     if (function) {
         function->module = module;
-        function->kernel = kernel;
+        function->function = wanted;
+        atomic_store_explicit(&function->shared_most, CUDA_DYNAMIC_SHARED_PLAIN, memory_order_relaxed);
         fake_slot_open(function);
     }
     return function;
 }
 
-static const struct fake_kernel *find_kernel(const struct CUmod_st *module, const char *name)
+static struct fake_function find_kernel(const struct CUmod_st *module, const char *name)
 {
     struct entry entry = {.parameters = module->text};
+    struct fake_function found = {.kernel = NULL};
     while (next_entry(entry.parameters, &entry)) {
         if (strlen(name) == entry.length && memcmp(name, entry.name, entry.length) == 0) {
-            return fake_kernel_find(name, entry.length);
+            found.kernel = fake_kernel_find(name, entry.length);
+            found.threads_most = threads_most(&entry);
         }
     }
-    return NULL;
+    return found;
 }
 
 cuda_result cuModuleGetFunction(struct CUfunc_st **function_out, struct CUmod_st *module, const char *name)
@@ -234,12 +259,12 @@ cuda_result cuModuleGetFunction(struct CUfunc_st **function_out, struct CUmod_st
     if (!function_out || !name || !fake_slot_is_open(&modules, module)) {
         return !function_out || !name ? CUDA_INVALID_VALUE : FAKE_INVALID_HANDLE;
     }
-    const struct fake_kernel *kernel = find_kernel(module, name);
-    if (!kernel) {
+    const struct fake_function found = find_kernel(module, name);
+    if (!found.kernel) {
         return CUDA_NOT_FOUND;
     }
     (void)pthread_mutex_lock(&lock);
-    struct CUfunc_st *function = need_function(module, kernel);
+    struct CUfunc_st *function = need_function(module, found);
     (void)pthread_mutex_unlock(&lock);
     if (!function) {
         return CUDA_OUT_OF_MEMORY;
@@ -248,8 +273,29 @@ cuda_result cuModuleGetFunction(struct CUfunc_st **function_out, struct CUmod_st
     return CUDA_OK;
 }
 
-/* Who launches has the handle from whoever got it, and in that order. */
-const struct fake_kernel *fake_function_kernel(const struct CUfunc_st *function)
+cuda_result cuFuncSetAttribute(struct CUfunc_st *function, int attribute, int value)
 {
-    return fake_slot_is_open(&functions, function) ? function->kernel : NULL;
+    cuda_result result = fake_begin();
+    if (result != CUDA_OK) {
+        return result;
+    }
+    if (!fake_slot_is_open(&functions, function)) {
+        return FAKE_INVALID_HANDLE;
+    }
+    if (attribute != CUDA_DYNAMIC_SHARED_MOST || value < 0 || value > SHARED_MOST) {
+        return CUDA_INVALID_VALUE;
+    }
+    atomic_store_explicit(&function->shared_most, (unsigned)value, memory_order_relaxed);
+    return CUDA_OK;
+}
+
+/* Who launches has the handle from whoever got it, and in that order. */
+struct fake_function fake_function_of(const struct CUfunc_st *function)
+{
+    struct fake_function found = {.kernel = NULL};
+    if (fake_slot_is_open(&functions, function)) {
+        found = function->function;
+        found.shared_most = atomic_load_explicit(&function->shared_most, memory_order_relaxed);
+    }
+    return found;
 }

@@ -48,6 +48,7 @@ static inline void open_driver(void)
 enum {
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
+    NO_BINARY_FOR_GPU = 209,
     INVALID_PTX = 218,
     INVALID_HANDLE = 400,
     CONTEXT_IS_DESTROYED = 709

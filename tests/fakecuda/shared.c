@@ -6,6 +6,8 @@
 #include "fakecuda/memory.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -156,6 +158,10 @@ cuda_result cuMemExportToShareableHandle(void *handle_out, cuda_memory handle, i
     if (!handle_out || !memory || !memory->is_exportable || handle_type != CUDA_HANDLE_DESCRIPTOR ||
         flags != 0) {
         return CUDA_INVALID_VALUE;
+    }
+    const char *sharing = getenv("FAKECUDA_SHARING");
+    if (sharing && strcmp(sharing, "off") == 0) {
+        return CUDA_NOT_SUPPORTED;
     }
     int fd = fcntl(memory->fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0) {

@@ -71,6 +71,12 @@ SCOPED_TEST(a_kernel_of_the_program_lies_between_two_ops)
     grid.threads[0] = 2000;
     CHECK_STATUS(shoal_cuda_launch(program, "move_bytes", &grid, (void *[]){&table}), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("cuda_launch: move_bytes: CUDA_ERROR_INVALID_VALUE");
+    grid = grid_of(&table);
+    grid.shared_bytes = 100000;
+    CHECK_OK(shoal_cuda_launch(program, "move_bytes", &grid, (void *[]){&table}));
+    grid.shared_bytes = 1 << 20;
+    CHECK_STATUS(shoal_cuda_launch(program, "move_bytes", &grid, (void *[]){&table}), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("cuda_launch: move_bytes: CUDA_ERROR_INVALID_VALUE");
     shoal_cuda_unload(program);
     CHECK_OK(shoal_read(to, found, sizeof found)); /* the device has not failed */
 }
@@ -115,6 +121,35 @@ SCOPED_TEST(memory_is_reported_with_its_most)
     CHECK(now.tensors.most >= before.tensors.now + (1 << 20));
     CHECK_OK(shoal_cuda_get_memory(&now, false));
     CHECK(now.tensors.most == now.tensors.now);
+}
+
+SCOPED_TEST(more_than_the_device_has)
+{
+    const int64_t shape[] = {INT64_C(1) << 50};
+    float found[4];
+    CHECK_SCOPE_ERROR(shoal_empty_on(shape, 1, SHOAL_F64, test_device()), SHOAL_ERR_NO_MEMORY,
+                      "device cuda: no memory for 9007199254740992 bytes");
+    CHECK_OK(shoal_read(test_full((int64_t[]){4}, 1, 1, SHOAL_F32), found, sizeof found));
+    CHECK_DOUBLE((double)found[3], 1);
+}
+
+SCOPED_TEST(memory_that_cannot_be_shared)
+{
+    const struct device_row *row = device_row(test_device());
+    char descriptor[DEVICE_SHARE_BYTES];
+    float found[4];
+    void *shared = NULL;
+    uint64_t n_bytes = atomic_load(&test_apart()->n_bytes);
+    (void)setenv("FAKECUDA_SHARING", "off", 1);
+    CHECK_STATUS(row->share_create(1000, descriptor, &shared), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("device cuda: memory cannot be shared here: cuMemExportToShareableHandle: "
+                     "CUDA_ERROR_NOT_SUPPORTED (801): operation not supported");
+    (void)unsetenv("FAKECUDA_SHARING");
+    CHECK(!shared);
+    CHECK_INT(atomic_load(&test_apart()->n_bytes), n_bytes);
+    CHECK_OK(shoal_read(test_full((int64_t[]){4}, 1, 1, SHOAL_F32), found, sizeof found));
+    CHECK_OK(row->share_create(1000, descriptor, &shared));
+    row->share_drop(shared);
 }
 
 /* The legacy stream, one of the program's, and the library's own again. */

@@ -9,16 +9,22 @@ __attribute__((constructor)) static void prepare(void)
 }
 
 /* An image with a kernel that takes an argument of so many bytes. */
-static cuda_result load(const char *name, size_t argument_bytes, struct CUmod_st **module_out)
+static cuda_result load_bounded(const char *name, size_t argument_bytes, const char *bounds,
+                                struct CUmod_st **module_out)
 {
     char text[512];
     (void)snprintf(
         text, sizeof text,
         ".version 7.4\n.target sm_80\n.address_size 64\n\n"
         ".visible .entry nobody()\n{\n\tret;\n}\n"
-        "\t// .globl\t%s\n.visible .entry %s(\n\t.param .align 8 .b8 %s_param_0[%zu]\n)\n{\n\tret;\n}\n",
-        name, name, name, argument_bytes);
+        "\t// .globl\t%s\n.visible .entry %s(\n\t.param .align 8 .b8 %s_param_0[%zu]\n)\n%s\n{\n\tret;\n}\n",
+        name, name, name, argument_bytes, bounds);
     return cu.cuModuleLoadDataEx(module_out, text, 0, NULL, NULL);
+}
+
+static cuda_result load(const char *name, size_t argument_bytes, struct CUmod_st **module_out)
+{
+    return load_bounded(name, argument_bytes, "", module_out);
 }
 
 static struct CUfunc_st *find_move(struct CUmod_st *module)
@@ -108,6 +114,34 @@ TEST(launches_have_limits)
     end();
 }
 
+static cuda_result launch_nothing(struct CUfunc_st *function, unsigned n_threads, unsigned shared_bytes)
+{
+    struct move_table nothing = table_of(0, 0);
+    void *parameters[] = {&nothing};
+    nothing.items[0].n_filled = nothing.items[0].n_elems = 0;
+    return cu.cuLaunchKernel(function, 1, 1, 1, n_threads, 1, 1, shared_bytes, NULL, parameters, NULL);
+}
+
+TEST(kernels_have_bounds_of_their_own)
+{
+    struct CUmod_st *module = NULL;
+    begin();
+    CHECK_CU(load_bounded("move_bytes", sizeof(struct move_table), ".maxntid 128, 1, 1\n.minnctapersm 8",
+                          &module));
+    struct CUfunc_st *function = find_move(module);
+    CHECK_CU(launch_nothing(function, 128, 0));
+    CHECK_INT(launch_nothing(function, 129, 0), CUDA_INVALID_VALUE);
+    CHECK_CU(cu.cuFuncSetAttribute(function, CUDA_DYNAMIC_SHARED_MOST, 50000));
+    CHECK_CU(launch_nothing(function, 1, 50000));
+    CHECK_INT(launch_nothing(function, 1, 50001), CUDA_INVALID_VALUE);
+    CHECK_INT(cu.cuFuncSetAttribute(function, CUDA_DYNAMIC_SHARED_MOST, 1 << 20), CUDA_INVALID_VALUE);
+    CHECK_INT(cu.cuFuncSetAttribute(function, -1, 0), CUDA_INVALID_VALUE);
+    CHECK_CU(cu.cuStreamSynchronize(NULL));
+    CHECK_CU(cu.cuModuleUnload(module));
+    CHECK_INT(cu.cuFuncSetAttribute(function, CUDA_DYNAMIC_SHARED_MOST, 0), INVALID_HANDLE);
+    end();
+}
+
 TEST(images_of_other_sources_are_refused)
 {
     struct CUmod_st *module = NULL;
@@ -115,6 +149,7 @@ TEST(images_of_other_sources_are_refused)
     begin();
     CHECK_INT(load("move_bytes", sizeof(struct move_table) - 8, &module), INVALID_PTX);
     CHECK(!module);
+    CHECK_INT(load("move_bytes_of_nobody", 4100, &module), INVALID_PTX);
     CHECK_CU(load("move_bytes_of_nobody", 8, &module));
     CHECK_INT(cu.cuModuleGetFunction(&function, module, "move_bytes_of_nobody"), CUDA_NOT_FOUND);
     CHECK_INT(cu.cuModuleGetFunction(&function, module, "move_bytes"), CUDA_NOT_FOUND);

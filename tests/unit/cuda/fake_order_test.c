@@ -373,7 +373,7 @@ TEST(images_are_ptx)
         {HEAD KERNEL, CUDA_OK},
         {HEAD, INVALID_PTX},
         {".version 7.4\n.target sm_80\n" KERNEL, INVALID_PTX},
-        {"\177ELF", CUDA_INVALID_IMAGE},
+        {"\177ELF", NO_BINARY_FOR_GPU},
         {"// .version 7.4", CUDA_INVALID_IMAGE},
         {"", CUDA_INVALID_IMAGE},
     };

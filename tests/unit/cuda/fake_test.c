@@ -275,7 +275,7 @@ TEST(memory_runs_out)
     CHECK_CU(cu.cuMemAllocFromPoolAsync(&memory[0], BYTES, small, stream));
     CHECK_CU(cu.cuMemAllocFromPoolAsync(&memory[1], BYTES, small, stream));
     CHECK_INT(cu.cuMemAllocFromPoolAsync(&memory[2], 1, small, stream), CUDA_OUT_OF_MEMORY);
-    CHECK_INT(cu.cuMemAllocFromPoolAsync(&memory[2], SIZE_MAX, pool, stream), CUDA_OUT_OF_MEMORY);
+    CHECK_INT(cu.cuMemAllocFromPoolAsync(&memory[2], SIZE_MAX, pool, stream), CUDA_INVALID_VALUE);
     CHECK_INT(cu.cuMemAllocFromPoolAsync(&memory[2], 0, pool, stream), CUDA_INVALID_VALUE);
     CHECK_INT(cu.cuMemHostAlloc(&pinned, SIZE_MAX, 0), CUDA_OUT_OF_MEMORY);
     atomic_store(&settings->no_memory_at, 2);
