@@ -21,10 +21,15 @@
 #include "parallel/fsdp/engine/state/unit.h"
 #include "tensor/dtype.h"
 
+/* All blocks of a parameter, and the region that holds them: what lies between regions is not reduced. */
+static size_t blocks_bytes(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    return (size_t)unit->mesh->n_shards * param->padded_count * dtype_bytes(unit->grads.dtype);
+}
+
 static size_t region_bytes(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
-    size_t count = (size_t)unit->mesh->n_shards * param->padded_count;
-    return fsdp_round_up(count * dtype_bytes(unit->grads.dtype));
+    return fsdp_round_up(blocks_bytes(unit, param));
 }
 
 bool fsdp_lands_in_place(const struct fsdp_unit *unit, const struct fsdp_param *param)
@@ -160,15 +165,15 @@ shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* Clears the region of a parameter from `begin` on. */
+/* Clears the blocks of a parameter from `begin` on. */
 static void clear(const struct fsdp_unit *unit, struct fsdp_param *param, size_t begin, struct moves *moves)
 {
     moves_clear(moves, address_add(fsdp_region_of(unit, param), (ptrdiff_t)begin),
-                region_bytes(unit, param) - begin);
+                blocks_bytes(unit, param) - begin);
     param->is_unset = false;
 }
 
-/* Clears the region of a parameter that was not written yet. This is done only when something is about to be added
+/* Clears the blocks of a parameter that was not written yet. This is done only when something is about to be added
    there: a kernel that stores needs no zeros, and a pass over the memory is saved. */
 static void clear_place(const struct fsdp_unit *unit, struct fsdp_param *param, struct moves *moves)
 {

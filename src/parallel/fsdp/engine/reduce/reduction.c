@@ -111,8 +111,7 @@ static void add_reduction(struct fsdp_unit *unit, const struct fsdp_reduction *r
     fsdp_unit_forget_buffer(unit);
 }
 
-/* A hook gets the results of all parameters in one piece, with zeros between them. With one shard they lie in the
-   buffer like this anyway. */
+/* A hook gets the results of all parameters in one piece. With one shard they lie in the buffer like this anyway. */
 static shoal_status need_output(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
@@ -221,6 +220,23 @@ static size_t count_parts(const struct fsdp_unit *unit)
     return count;
 }
 
+/* What a hook gets has zeros between the results. The buffer has old data there. */
+static void clear_between(const struct fsdp_reduction *reduction)
+{
+    const struct fsdp_unit *unit = reduction->unit;
+    struct moves moves;
+    moves_begin(&moves, unit->device);
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        size_t bytes = param->padded_count * dtype_bytes(unit->grads.dtype);
+        if (param->is_reduced) {
+            moves_clear(&moves, address_add(fsdp_reduction_output(reduction, param), (ptrdiff_t)bytes),
+                        fsdp_round_up(bytes) - bytes);
+        }
+    }
+    moves_end(&moves);
+}
+
 /* Runs the all-reduce hook once. The hook may leave work to be waited for in reduction->work. */
 static shoal_status run_hook(struct fsdp_reduction *reduction)
 {
@@ -228,6 +244,9 @@ static shoal_status run_hook(struct fsdp_reduction *reduction)
     const struct fsdp_mesh *mesh = unit->mesh;
     if (!unit->hooks.all_reduce || reduction->was_hooked) {
         return SHOAL_OK;
+    }
+    if (address_is_none(reduction->output)) {
+        clear_between(reduction);
     }
     const shoal_reduced_gradients reduced = {
         .struct_size = sizeof reduced,
