@@ -4,6 +4,7 @@
  * comm/call/descriptor.def; here they are checked and put into a struct collective.
  */
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +46,13 @@ static const struct field {
 #undef FIELD
 };
 
+#define FIELD(name, type)                                                       \
+    _Static_assert(sizeof((shoal_collective *)0)->name == sizeof(uint32_t) ||   \
+                       sizeof((shoal_collective *)0)->name == sizeof(uint64_t), \
+                   "is_zero reads 4 or 8 bytes");
+#include "comm/call/descriptor.def"
+#undef FIELD
+
 #define F(name) (1u << FIELD_##name)
 
 static const struct kind {
@@ -62,12 +70,16 @@ static const struct kind {
 
 static bool is_zero(const shoal_collective *call, const struct field *field)
 {
-    static const char zeros[sizeof(double)];
-    return memcmp((const char *)call + field->offset, zeros, field->bytes) == 0;
+    const char *at = (const char *)call + field->offset;
+    uint32_t low = 0;
+    uint64_t whole = 0;
+    if (field->bytes == sizeof low) {
+        memcpy(&low, at, sizeof low);
+        return low == 0;
+    }
+    memcpy(&whole, at, sizeof whole);
+    return whole == 0;
 }
-
-_Static_assert(sizeof(double) >= sizeof(void *) && sizeof(double) >= sizeof(size_t),
-               "no field is longer than the zeros");
 
 static const char *write_value(const shoal_collective *call, const struct field *field, char *text,
                                size_t text_bytes)
@@ -108,9 +120,10 @@ static shoal_status fail_unused(const shoal_collective *call, const struct field
 /* Those among `wanted` that must be 0, and are not. */
 static shoal_status check_unused(const shoal_collective *call, unsigned wanted, const char *why)
 {
-    for (size_t i = 0; i < FIELD_COUNT; i++) {
-        if ((wanted & (1u << i)) && !is_zero(call, &fields[i])) {
-            return fail_unused(call, &fields[i], why);
+    for (unsigned left = wanted & ((1u << FIELD_COUNT) - 1); left != 0; left &= left - 1) {
+        const struct field *field = &fields[__builtin_ctz(left)];
+        if (!is_zero(call, field)) {
+            return fail_unused(call, field, why);
         }
     }
     return SHOAL_OK;

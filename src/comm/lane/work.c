@@ -169,9 +169,11 @@ shoal_status shoal_work_wait(shoal_work *work, double timeout_s)
     if (completion_is_finished(&work->completion)) {
         return completion_wait(&work->completion, DEADLINE_NEVER);
     }
+    if (timeout_s < 0.0) {
+        return completion_wait(&work->completion, DEADLINE_NEVER);
+    }
     int64_t start_ns = clock_now_ns();
-    int64_t until_ns = timeout_s < 0.0 ? DEADLINE_NEVER : clock_deadline_after(timeout_s);
-    shoal_status status = completion_wait(&work->completion, until_ns);
+    shoal_status status = completion_wait(&work->completion, clock_deadline_after(timeout_s));
     bool is_too_early = status == SHOAL_ERR_TIMEOUT && !completion_is_finished(&work->completion);
     return is_too_early ? fail_too_early(work, clock_now_ns() - start_ns) : status;
 }
