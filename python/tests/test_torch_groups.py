@@ -40,6 +40,25 @@ def test_many_in_flight(rank, n):
     assert [tensor[-1].item() for tensor in tensors] == [float(sum(range(n)) + n * i) for i in range(50)]
 
 
+@ranks(1)
+def test_small_and_large_calls_of_one_rank(rank, n):
+    for size in (5, 200000):  # the small one ends in the call that starts it
+        strided = torch.zeros(size, 2)[:, 0]
+        strided += 3
+        works = [dist.all_reduce(strided, op=op, async_op=True) for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX)]
+        future = dist.broadcast(strided, 0, async_op=True).get_future()
+        assert all(work.wait() for work in works) and future.wait()[0].data_ptr() == strided.data_ptr()
+        parts = [torch.empty(size)]
+        gathered = dist.all_gather(parts, torch.full((size,), 7.0), async_op=True)
+        last = dist.barrier(async_op=True)
+        gathered.wait()
+        last.wait()
+        assert gathered.is_completed() and gathered.is_success()
+        assert strided.eq(3).all() and parts[0].eq(7).all()
+    with pytest.raises((RuntimeError, ValueError), match="band"):
+        dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BAND, async_op=True)
+
+
 @ranks(N)
 def test_dropped_works_keep_their_tensors(rank, n):
     for _ in range(20):

@@ -150,7 +150,7 @@ class Backend : public Base {
         shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(
             memory.data_ptr(), memory.data_ptr(), size_t(memory.numel()), to_reduce(memory).dtype, SHOAL_SUM);
         set_reduce_op(call, options.reduceOp);
-        return run(operation, call, options, OpType::ALLREDUCE);
+        return run(std::move(operation), call, options, OpType::ALLREDUCE);
     }
 
     WorkPtr allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) override
@@ -172,7 +172,7 @@ class Backend : public Base {
             SHOAL_COLLECTIVE_REDUCE(memory.data_ptr(), memory.data_ptr(), size_t(memory.numel()),
                                     to_reduce(memory).dtype, SHOAL_SUM, int(options.rootRank));
         set_reduce_op(call, options.reduceOp);
-        return run(operation, call, options, OpType::REDUCE);
+        return run(std::move(operation), call, options, OpType::REDUCE);
     }
 
     WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
@@ -185,7 +185,7 @@ class Backend : public Base {
         shoal_collective call = SHOAL_COLLECTIVE_REDUCE_SCATTER(
             from.data_ptr(), to.data_ptr(), size_t(to.numel()), to_reduce(from).dtype, SHOAL_SUM);
         set_reduce_op(call, options.reduceOp);
-        return run(operation, call, options, OpType::_REDUCE_SCATTER_BASE);
+        return run(std::move(operation), call, options, OpType::_REDUCE_SCATTER_BASE);
     }
 
     WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
@@ -210,7 +210,7 @@ class Backend : public Base {
         }
         call.send_blocks = blocks.data();
         set_reduce_op(call, options.reduceOp);
-        return run(operation, call, options, OpType::REDUCE_SCATTER);
+        return run(std::move(operation), call, options, OpType::REDUCE_SCATTER);
     }
 
     WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
@@ -235,7 +235,7 @@ class Backend : public Base {
         operation->set_outputs(tensors);
         shoal_collective call = SHOAL_COLLECTIVE_BROADCAST(memory.data_ptr(), elements.count(memory),
                                                            elements.dtype, int(options.rootRank));
-        return run(operation, call, options, OpType::BROADCAST);
+        return run(std::move(operation), call, options, OpType::BROADCAST);
     }
 
     WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs,
@@ -243,7 +243,7 @@ class Backend : public Base {
     {
         auto operation = begin(options);
         start_gather_to_all(operation, only(outputs, "all_gather"), only(inputs, "all_gather"), options);
-        return end(operation, OpType::ALLGATHER);
+        return end(std::move(operation), OpType::ALLGATHER);
     }
 
     WorkPtr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
@@ -278,7 +278,7 @@ class Backend : public Base {
         operation->set_outputs(output);
         shoal_collective call =
             SHOAL_COLLECTIVE_ALL_GATHER(from.data_ptr(), to.data_ptr(), elements.count(from), elements.dtype);
-        return run(operation, call, options, OpType::_ALLGATHER_BASE);
+        return run(std::move(operation), call, options, OpType::_ALLGATHER_BASE);
     }
 
     // Tensors of several dtypes are moved as bytes, in one call. Ranks compare the sizes of its parts: those behind the
@@ -332,7 +332,7 @@ class Backend : public Base {
             call =
                 SHOAL_COLLECTIVE_ALL_TO_ALL(from.data_ptr(), to.data_ptr(), send_counts[0], elements.dtype);
         }
-        return run(operation, call, options, OpType::ALLTOALL_BASE);
+        return run(std::move(operation), call, options, OpType::ALLTOALL_BASE);
     }
 
     WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) override
@@ -351,7 +351,7 @@ class Backend : public Base {
                                                               recv_counts.data(), elements.dtype);
         call.send_blocks = from.data();
         call.recv_blocks = to.data();
-        return run(operation, call, options, OpType::ALLTOALL);
+        return run(std::move(operation), call, options, OpType::ALLTOALL);
     }
 
     WorkPtr gather(std::vector<Tensors> &outputs, Tensors &inputs,
@@ -371,7 +371,7 @@ class Backend : public Base {
         shoal_collective call = SHOAL_COLLECTIVE_GATHER(from.data_ptr(), nullptr, elements.count(from),
                                                         elements.dtype, int(options.rootRank));
         call.recv_blocks = blocks.empty() ? nullptr : blocks.data();
-        return run(operation, call, options, OpType::GATHER);
+        return run(std::move(operation), call, options, OpType::GATHER);
     }
 
     WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs,
@@ -391,7 +391,7 @@ class Backend : public Base {
         shoal_collective call = SHOAL_COLLECTIVE_SCATTER(nullptr, to.data_ptr(), elements.count(to),
                                                          elements.dtype, int(options.rootRank));
         call.send_blocks = blocks.empty() ? nullptr : blocks.data();
-        return run(operation, call, options, OpType::SCATTER);
+        return run(std::move(operation), call, options, OpType::SCATTER);
     }
 
     WorkPtr barrier(const c10d::BarrierOptions &options) override
@@ -416,7 +416,7 @@ class Backend : public Base {
         operation->recording.begin("shoal:send", true);
         check(shoal_group_send_start(group(), memory.data_ptr(), elements.count(memory), elements.dtype, peer,
                                      tag, &operation->work));
-        return end(operation, OpType::SEND);
+        return end(std::move(operation), OpType::SEND);
     }
 
     WorkPtr recv(Tensors &tensors, int peer, int tag) override
@@ -430,7 +430,7 @@ class Backend : public Base {
         operation->recording.begin("shoal:recv", true);
         check(shoal_group_recv_start(group(), memory.data_ptr(), elements.count(memory), elements.dtype, peer,
                                      tag, &operation->work));
-        return end(operation, OpType::RECV);
+        return end(std::move(operation), OpType::RECV);
     }
 
     WorkPtr recvAnysource(Tensors &tensors, int tag) override
@@ -443,7 +443,7 @@ class Backend : public Base {
         operation->recording.begin("shoal:recv_any_source", true);
         check(shoal_group_recv_any_start(group(), memory.data_ptr(), elements.count(memory), elements.dtype,
                                          tag, &operation->source, &operation->work));
-        return end(operation, OpType::RECVANYSOURCE);
+        return end(std::move(operation), OpType::RECVANYSOURCE);
     }
 
     // Coalescing: calls are started as they come, and one work stands for all of them ---------------------
@@ -475,7 +475,7 @@ class Backend : public Base {
 
     OperationPtr begin() const
     {
-        (void)group();
+        membership_->check_in();
         return Operation::make();
     }
 
@@ -490,21 +490,33 @@ class Backend : public Base {
     void issue(const OperationPtr &operation, shoal_collective &call, const Options &options)
     {
         call.timeout_s = options.timeout.count() > 0 ? seconds_of(options.timeout) : 0;
+        operation->is_started = operation->is_started && !(size_ == 1 && is_small(call));
         operation->recording.begin(name_of(call.kind), operation->is_started);
         check(operation->is_started ? shoal_group_collective_start(group(), &call, &operation->work)
                                     : shoal_group_collective(group(), &call));
         if (operation->is_started) {
             membership_->note(operation);
         } else {
-            operation->settle(SHOAL_OK, "");
+            operation->settle_blocked();
         }
     }
 
-    WorkPtr end(const OperationPtr &operation, OpType type)
+    // In a group of one rank there is nobody to wait for: such a call ends in less time than it takes to start it.
+    static bool is_small(const shoal_collective &call)
     {
-        Operations one;
-        one.push_back(operation);
-        return end_all(std::move(one), type);
+        constexpr size_t SMALL_BYTES = 65536;
+        bool is_counted = !call.parts && !call.counts && !call.send_counts;
+        return is_counted && (call.count == 0 || call.count <= SMALL_BYTES / shoal_dtype_bytes(call.dtype));
+    }
+
+    WorkPtr end(OperationPtr operation, OpType type)
+    {
+        operation->watch_if_recorded();
+        if (is_coalescing_) {
+            std::lock_guard<std::mutex> lock(coalescing_mutex_);
+            coalesced_.push_back(operation);
+        }
+        return c10::make_intrusive<Work>(rank_, type, std::move(operation));
     }
 
     WorkPtr end_all(Operations operations, OpType type)
@@ -529,10 +541,10 @@ class Backend : public Base {
     }
 
     template <class Options>
-    WorkPtr run(const OperationPtr &operation, shoal_collective &call, const Options &options, OpType type)
+    WorkPtr run(OperationPtr operation, shoal_collective &call, const Options &options, OpType type)
     {
         issue(operation, call, options);
-        return end(operation, type);
+        return end(std::move(operation), type);
     }
 
     // Ends before it returns: what is gathered depends on the numbers of values, and the sum on what is gathered.
@@ -548,8 +560,8 @@ class Backend : public Base {
         double timeout_s = options.timeout.count() > 0 ? seconds_of(options.timeout) : 0;
         tensors[0].copy_(SparseSum(group(), timeout_s).run(tensors[0]));
         operation->set_outputs(tensors);
-        operation->settle(SHOAL_OK, "");
-        return end(operation, OpType::ALLREDUCE);
+        operation->settle_blocked();
+        return end(std::move(operation), OpType::ALLREDUCE);
     }
 
     template <class Options>

@@ -5,6 +5,7 @@
 #define SHOAL_TORCH_MEMBERS_H
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -202,41 +203,38 @@ struct Group {
 // A rank's part of a process group: leaving it is not collective.
 //
 // Another thread may leave while calls are made on the group. A call holds a Use until it returns; leaving refuses new
-// ones, waits for those that there are, and aborts the group if they do not end.
+// ones, waits for those that there are, and aborts the group if they do not end. A call that still goes on then gives
+// the group back itself.
 class Membership {
   public:
     class Use {
       public:
         explicit Use(const Membership &membership) : membership_(membership)
         {
-            std::lock_guard<std::mutex> lock(membership_.use_mutex_);
-            TORCH_CHECK(!membership_.is_left_, "shoal: the process group was destroyed");
-            membership_.n_uses_++;
-            group_ = membership_.group_;
+            if (membership_.uses_.fetch_add(1) & LEFT) {
+                membership_.end_use();
+                membership_.check_in();
+            }
         }
         Use(const Use &) = delete;
 
         ~Use()
         {
-            std::lock_guard<std::mutex> lock(membership_.use_mutex_);
-            if (--membership_.n_uses_ == 0) {
-                membership_.unused_.notify_all();
-            }
+            membership_.end_use();
         }
 
         operator shoal_group *() const
         {
-            return group_->handle;
+            return membership_.group_->handle;
         }
 
         const std::shared_ptr<Group> &shared() const
         {
-            return group_;
+            return membership_.group_;
         }
 
       private:
         const Membership &membership_;
-        std::shared_ptr<Group> group_;
     };
 
     explicit Membership(std::shared_ptr<Group> group) : group_(std::move(group))
@@ -273,6 +271,12 @@ class Membership {
         return enlist(std::move(group));
     }
 
+    // Raises if this rank has left.
+    void check_in() const
+    {
+        TORCH_CHECK(!(uses_.load() & LEFT), "shoal: the process group was destroyed");
+    }
+
     // The group, for the call in whose expression this stands.
     Use group() const
     {
@@ -297,19 +301,19 @@ class Membership {
     void leave(double limit_s = -1)
     {
         WithoutGil without_gil;
-        {
-            std::lock_guard<std::mutex> lock(use_mutex_);
-            if (is_left_) {
-                return;
-            }
-            is_left_ = true;
+        if (uses_.fetch_or(LEFT) & LEFT) {
+            return;
         }
         wait_for_last(limit_s);
         wait_for_uses();
         drop_arena();
         std::shared_ptr<Group> group; // outlives the lock
         std::lock_guard<std::mutex> lock(use_mutex_);
-        group.swap(group_);
+        if (is_unused()) {
+            group.swap(group_);
+        } else {
+            is_left_to_last_ = true;
+        }
     }
 
     // A tensor in symmetric memory, or elsewhere if there is no room. The first call is collective.
@@ -344,15 +348,41 @@ class Membership {
     // How long calls of other threads may take before they are aborted.
     static constexpr std::chrono::seconds PATIENCE{2};
 
+    // Set in `uses_` when this rank has left; the rest is the number of uses.
+    static constexpr uint64_t LEFT = uint64_t(1) << 63;
+
+    bool is_unused() const
+    {
+        return (uses_.load() & ~LEFT) == 0;
+    }
+
+    void end_use() const
+    {
+        if (uses_.fetch_sub(1) == LEFT + 1) {
+            end_last_use();
+        }
+    }
+
+    // A thread that leaves waits for this, or has given up and left the group to the last use.
+    void end_last_use() const
+    {
+        std::shared_ptr<Group> group; // outlives the lock
+        std::lock_guard<std::mutex> lock(use_mutex_);
+        unused_.notify_all();
+        if (is_left_to_last_ && is_unused()) {
+            group.swap(group_);
+        }
+    }
+
     void wait_for_uses()
     {
         std::unique_lock<std::mutex> lock(use_mutex_);
-        auto is_unused = [this] { return n_uses_ == 0; };
-        if (!unused_.wait_for(lock, PATIENCE, is_unused)) {
+        auto is_over = [this] { return is_unused(); };
+        if (!unused_.wait_for(lock, PATIENCE, is_over)) {
             lock.unlock();
             (void)!shoal_group_abort(group_->handle, "torch.distributed: the process group was destroyed");
             lock.lock();
-            unused_.wait_for(lock, PATIENCE, is_unused); // a call that still goes on keeps the group
+            unused_.wait_for(lock, PATIENCE, is_over);
         }
     }
 
@@ -418,11 +448,11 @@ class Membership {
         return membership;
     }
 
-    std::shared_ptr<Group> group_;
+    mutable std::shared_ptr<Group> group_; // does not change while there is a use
+    mutable std::atomic<uint64_t> uses_{0};
     mutable std::mutex use_mutex_;
     mutable std::condition_variable unused_;
-    mutable size_t n_uses_ = 0;
-    bool is_left_ = false;
+    bool is_left_to_last_ = false;
     std::mutex last_mutex_;
     std::weak_ptr<Operation> last_;
     std::mutex arena_mutex_;

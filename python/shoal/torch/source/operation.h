@@ -139,9 +139,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
         if (!state_.compare_exchange_strong(open, SETTLING)) {
             return;
         }
-        std::exception_ptr error = finish_outputs(status, text);
-        recording.end();
-        kept_.clear();
+        std::exception_ptr error = let_go(status, text);
         std::vector<std::function<void()>> listeners;
         {
             std::lock_guard<std::mutex> lock(mutex_);
@@ -153,6 +151,13 @@ class Operation : public std::enable_shared_from_this<Operation> {
         for (auto &listener : listeners) {
             listener();
         }
+    }
+
+    // Ends an operation that has blocked and succeeded. Nobody but the caller knows it yet.
+    void settle_blocked()
+    {
+        error_ = let_go(SHOAL_OK, "");
+        state_ = DONE;
     }
 
     // Calls `listener` when the operation has ended: now, or on a thread of the pool.
@@ -239,6 +244,18 @@ class Operation : public std::enable_shared_from_this<Operation> {
         return copy;
     }
 
+    // Copies out of stand-ins and drops the tensors.
+    std::exception_ptr let_go(shoal_status status, const std::string &text)
+    {
+        std::exception_ptr error;
+        if (status != SHOAL_OK || !copied_back_.empty()) {
+            error = finish_outputs(status, text);
+        }
+        recording.end();
+        kept_.clear();
+        return error;
+    }
+
     std::exception_ptr finish_outputs(shoal_status status, const std::string &text)
     {
         auto copied_back = std::move(copied_back_);
@@ -286,6 +303,11 @@ class Work : public c10d::Work {
     Work(int rank, OpType type, Operations operations)
         : c10d::Work(rank, type), operations_(std::move(operations))
     {
+    }
+
+    Work(int rank, OpType type, OperationPtr operation) : c10d::Work(rank, type)
+    {
+        operations_.push_back(std::move(operation));
     }
 
     ~Work() override
@@ -343,14 +365,16 @@ class Work : public c10d::Work {
 
     bool wait(Milliseconds timeout) override
     {
-        auto begin = std::chrono::steady_clock::now();
-        for (auto &operation : operations_) {
-            double limit_s = -1;
-            if (timeout != kNoTimeout) { // one limit for all of them
-                std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-                limit_s = std::max(double(timeout.count()) / 1e3 - passed.count(), 0.0);
+        if (timeout == kNoTimeout) {
+            for (auto &operation : operations_) {
+                operation->wait(-1);
             }
-            operation->wait(limit_s);
+            return true;
+        }
+        auto begin = std::chrono::steady_clock::now();
+        for (auto &operation : operations_) { // one limit for all of them
+            std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+            operation->wait(std::max(double(timeout.count()) / 1e3 - passed.count(), 0.0));
         }
         return true;
     }
@@ -363,8 +387,8 @@ class Work : public c10d::Work {
     // Completed when all operations have ended.
     FuturePtr getFuture() override
     {
-        FuturePtr future =
-            c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+        static auto *const tensors = new c10::TypePtr(c10::ListType::create(c10::TensorType::get()));
+        FuturePtr future = c10::make_intrusive<c10::ivalue::Future>(*tensors);
         {
             std::lock_guard<std::mutex> lock(future_mutex_);
             if (future_) {
@@ -399,7 +423,13 @@ class Work : public c10d::Work {
                 return;
             }
         }
-        future->markCompleted(c10::IValue(outputs_of(operations)));
+        c10::List<at::Tensor> outputs;
+        for (auto &operation : operations) {
+            for (auto &output : operation->outputs) {
+                outputs.push_back(output);
+            }
+        }
+        future->markCompleted(c10::IValue(std::move(outputs)));
     }
 
     static Tensors outputs_of(const Operations &operations)
