@@ -18,6 +18,7 @@
  *   module.c   PTX text and the functions in it
  *   launch.c   kernels: the host half of src/cuda/kernels, block after block
  *   table.c    the kernels by their names
+ *   example.c  the kernel of an example
  *
  * Tests use fakecuda_settings, which is the struct of device `apart` (tests/modules/apart/settings.h). Calls that
  * start work, allocate or create are counted, and can be made to fail. These are not counted: calls that free, because

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The kernels by their names: the rows of src/cuda/kernels/kernels.def, whose sources this library is built with. */
+/*
+ * The kernels by their names: the rows of src/cuda/kernels/kernels.def, whose sources this library is built with, and those
+ * of programs.
+ */
+#include "fakecuda/example.h"
 #include "fakecuda/fake.h"
 
 #include <string.h>
@@ -16,13 +20,15 @@
 #define CUDA_KERNEL_ROW(family, name, type, n_phases) \
     void cuda_host_##name(const void *arguments, const struct cuda_thread *self, int phase);
 #include "cuda/kernels/kernels.def"
+CUDA_KERNEL_ROW(example, example_add, struct example_add, 1)
 #undef CUDA_KERNEL_ROW
 
 static const struct fake_kernel kernels[] = {
 #define CUDA_KERNEL_ROW(family, name, type, n_phases) {#name, sizeof(type), n_phases, cuda_host_##name},
 #include "cuda/kernels/kernels.def"
+    CUDA_KERNEL_ROW(example, example_add, struct example_add, 1)
 #undef CUDA_KERNEL_ROW
-    {NULL, 0, 0, NULL}};
+        {NULL, 0, 0, NULL}};
 
 const struct fake_kernel *fake_kernel_find(const char *name, size_t length)
 {

@@ -84,6 +84,15 @@ if ! timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n 3 "$SHOAL_TEST_BUIL
     failed=true
 fi
 
+# A kernel of the program, on the driver for tests.
+if ! SHOAL_CUDA="$SHOAL_TEST_BUILD_DIR/tests/fakecuda/libcuda.so.1" timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n 3 \
+    "$SHOAL_TEST_BUILD_DIR/examples/18_cuda_kernel" >"$scratch/out" ||
+    [[ $(tail -n 1 "$scratch/out") != "the weights are the mean of the ranks' numbers" ]]; then
+    echo "18_cuda_kernel with 3 ranks: failed, or printed something else"
+    cat "$scratch/out"
+    failed=true
+fi
+
 # A run that goes on from the checkpoint of step 3 on another number of ranks.
 for ranks in 2 3; do
     if ! timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n "$ranks" "$SHOAL_TEST_BUILD_DIR/examples/14_checkpoint" "$scratch/checkpoints" >"$scratch/out"; then
