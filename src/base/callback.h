@@ -13,9 +13,17 @@
 
 #include "shoal/status.h"
 
-/* How many such functions this thread is in: one may start what ends at once, and calls another. initial-exec, because
-   every blocking call reads it: no call is needed to find its address. */
+/*
+ * How many such functions this thread is in: one may start what ends at once, and calls another. initial-exec, because
+ * every blocking call reads it: no call is needed to find its address. But then all thread variables of a library lie in
+ * memory of which little is left when a process has begun; a module with a copy of this, which reads it for messages of
+ * the log alone, is compiled with CALLBACK_IN_MODULE and does without.
+ */
+#ifdef CALLBACK_IN_MODULE
+extern _Thread_local uint32_t callback_depth;
+#else
 extern _Thread_local uint32_t callback_depth __attribute__((tls_model("initial-exec")));
+#endif
 
 static inline void callback_enter(void)
 {
