@@ -18,25 +18,32 @@ set_property(SOURCE "${CMAKE_CURRENT_LIST_DIR}/image.c" APPEND PROPERTY
     COMPILE_DEFINITIONS "CUDA_IMAGE_FOLDER=\"${CMAKE_CURRENT_LIST_DIR}/ptx\"")
 set_property(SOURCE "${CMAKE_CURRENT_LIST_DIR}/image.c" APPEND PROPERTY OBJECT_DEPENDS ${cuda_ptx})
 
-# Machine code for one kind of GPU: the driver need not compile it. Another GPU gets the PTX.
-find_program(CUDA_PTXAS ptxas HINTS /usr/local/cuda/bin DOC "assembler for PTX; OFF: no machine code for GPUs")
-set(SHOAL_CUDA_ARCHITECTURE sm_90 CACHE STRING "kind of GPU that machine code is made for, if there is a ptxas")
-if(CUDA_PTXAS)
-    set(cuda_cubin_folder "${CMAKE_BINARY_DIR}/cuda")
-    file(MAKE_DIRECTORY "${cuda_cubin_folder}")
-    set(cuda_cubins "")
-    foreach(ptx IN LISTS cuda_ptx)
-        get_filename_component(family "${ptx}" NAME_WE)
-        set(cubin "${cuda_cubin_folder}/${family}.cubin")
-        add_custom_command(OUTPUT "${cubin}" DEPENDS "${ptx}" VERBATIM
-            COMMAND "${CUDA_PTXAS}" "-arch=${SHOAL_CUDA_ARCHITECTURE}" "${ptx}" -o "${cubin}"
-            COMMENT "Assembling ${family}.ptx for ${SHOAL_CUDA_ARCHITECTURE}")
-        list(APPEND cuda_cubins "${cubin}")
-    endforeach()
-    add_custom_target(shoal_cuda_cubins DEPENDS ${cuda_cubins})
-    add_dependencies(shoal_cuda shoal_cuda_cubins)
-    set_property(SOURCE "${CMAKE_CURRENT_LIST_DIR}/image.c" APPEND PROPERTY
-        COMPILE_DEFINITIONS "CUDA_CUBIN_FOLDER=\"${cuda_cubin_folder}\"")
-    set_property(SOURCE "${CMAKE_CURRENT_LIST_DIR}/image.c" APPEND PROPERTY OBJECT_DEPENDS ${cuda_cubins})
+# Machine code of one kind of GPU, from the same PTX: nothing has to be compiled when it is loaded there. A ptxas that does not
+# know that kind, or this PTX, is as good as none.
+find_program(SHOAL_PTXAS ptxas HINTS /usr/local/cuda/bin DOC "Makes machine code of kernels; of CUDA")
+set(SHOAL_CUDA_ARCHITECTURE sm_90 CACHE STRING "The kind of GPU that machine code is made for, where there is a ptxas")
+set(cuda_cubins "")
+if(SHOAL_PTXAS)
+    execute_process(
+        COMMAND "${SHOAL_PTXAS}" "-arch=${SHOAL_CUDA_ARCHITECTURE}" "${CMAKE_CURRENT_LIST_DIR}/ptx/sum.ptx"
+            -o "${CMAKE_CURRENT_BINARY_DIR}/tried.cubin"
+        RESULT_VARIABLE ptxas_result OUTPUT_QUIET ERROR_QUIET)
+    if(ptxas_result EQUAL 0)
+        file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/cubin")
+        foreach(ptx IN LISTS cuda_ptx)
+            get_filename_component(family "${ptx}" NAME_WE)
+            set(cubin "${CMAKE_CURRENT_BINARY_DIR}/cubin/${family}.cubin")
+            add_custom_command(OUTPUT "${cubin}"
+                COMMAND "${SHOAL_PTXAS}" "-arch=${SHOAL_CUDA_ARCHITECTURE}" "${ptx}" -o "${cubin}"
+                DEPENDS "${ptx}"
+                COMMENT "Machine code of kernels ${family}"
+                VERBATIM)
+            list(APPEND cuda_cubins "${cubin}")
+        endforeach()
+        target_sources(shoal_cuda PRIVATE ${cuda_cubins})
+        set_property(SOURCE "${CMAKE_CURRENT_LIST_DIR}/image.c" APPEND PROPERTY
+            COMPILE_DEFINITIONS "CUDA_CUBIN_FOLDER=\"${CMAKE_CURRENT_BINARY_DIR}/cubin\"")
+        set_property(SOURCE "${CMAKE_CURRENT_LIST_DIR}/image.c" APPEND PROPERTY OBJECT_DEPENDS ${cuda_cubins})
+    endif()
 endif()
 install(TARGETS shoal_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/shoal")
