@@ -23,6 +23,7 @@ static void *reach(const void *data, size_t bytes)
     return fake_reach((cuda_address)(uintptr_t)data, bytes);
 }
 
+FAKE_EXPORT const int fakecuda_has_controls = 1;
 FAKE_EXPORT struct apart_settings fakecuda_settings = {.forget_failure = forget_failure, .reach = reach};
 
 __attribute__((constructor)) static void set_seed(void)
@@ -149,6 +150,7 @@ cuda_result cuGetProcAddress_v2(const char *symbol, void **function_out, int ver
 #define CUDA_CALL(name, parameters) {#name, (void (*)(void))(name)},
 #include "cuda/driver.def"
 #undef CUDA_CALL
+        {"cuEventElapsedTime", (void (*)(void))cuEventElapsedTime},
         {"cuGetProcAddress", (void (*)(void))cuGetProcAddress_v2},
     };
     if (!symbol || !function_out || flags > 2) {

@@ -58,10 +58,14 @@
 #define CUDA_CALL(name, parameters) FAKE_EXPORT cuda_result name parameters;
 #include "cuda/driver.def"
 #undef CUDA_CALL
+/* For benchmarks only. */
+FAKE_EXPORT cuda_result cuEventElapsedTime(float *ms_out, struct CUevent_st *begin, struct CUevent_st *end);
 FAKE_EXPORT cuda_result cuGetProcAddress_v2(const char *symbol, void **function_out, int version,
                                             uint64_t flags, int *status_out);
 
 extern FAKE_EXPORT struct apart_settings fakecuda_settings;
+/* That tests can use all of them: tests/realcuda has the settings, too. */
+extern FAKE_EXPORT const int fakecuda_has_controls;
 
 /* Results of the driver that the module has no names for. */
 enum {
@@ -145,6 +149,8 @@ void fake_range_unuse(struct fake_range *range);
 /* A number that only grows, written by one stream. Counters are never freed. */
 struct fake_counter {
     _Atomic uint64_t n;
+    _Atomic uint64_t
+        recorded_ns; /* when it became 1, if an event with a time was recorded; on no clock in particular */
 };
 
 /* A counter that is 0, and is to become 1; NULL, and the device has failed, if there are no more. */

@@ -5,10 +5,13 @@
  */
 #include "fakecuda/fake.h"
 
+#include <time.h>
+
 #define EVENTS_MOST 65536
 
 struct CUevent_st {
     _Atomic uint32_t state;
+    bool has_time;
     _Atomic(struct fake_counter *) recorded; /* NULL: never */
 };
 
@@ -201,6 +204,7 @@ cuda_result cuEventCreate(struct CUevent_st **event_out, unsigned flags)
         return CUDA_OUT_OF_MEMORY;
     }
     atomic_store_explicit(&event->recorded, NULL, memory_order_relaxed);
+    event->has_time = (flags & CUDA_EVENT_DISABLE_TIMING) == 0;
     fake_slot_open(event);
     *event_out = event;
     return CUDA_OK;
@@ -231,6 +235,15 @@ static cuda_result begin_both(struct CUevent_st *event, struct CUstream_st *hand
     return *stream_out && fake_slot_is_open(&events, event) ? CUDA_OK : FAKE_INVALID_HANDLE;
 }
 
+/* Relaxed: a time that is read by whoever has seen the counter, which is written later. */
+static void take_time(struct fake_job *job)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    atomic_store_explicit(&job->done->recorded_ns, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+                          memory_order_relaxed);
+}
+
 cuda_result cuEventRecord(struct CUevent_st *event, struct CUstream_st *handle)
 {
     struct CUstream_st *stream;
@@ -239,7 +252,7 @@ cuda_result cuEventRecord(struct CUevent_st *event, struct CUstream_st *handle)
         return result;
     }
     struct fake_counter *counter = fake_counter_make();
-    struct fake_job *job = counter ? fake_job(sizeof *job, NULL) : NULL;
+    struct fake_job *job = counter ? fake_job(sizeof *job, event->has_time ? take_time : NULL) : NULL;
     if (!job) {
         return CUDA_OUT_OF_MEMORY;
     }
@@ -286,4 +299,28 @@ cuda_result cuEventQuery(struct CUevent_st *event)
     bool is_done = !counter || fake_query(counter, 1);
     result = fake_failure();
     return result == CUDA_OK && !is_done ? CUDA_NOT_READY : result;
+}
+
+cuda_result cuEventElapsedTime(float *ms_out, struct CUevent_st *begin, struct CUevent_st *end)
+{
+    struct CUevent_st *const both[] = {begin, end};
+    uint64_t times_ns[2];
+    cuda_result result = fake_begin_query();
+    for (int i = 0; result == CUDA_OK && i < 2; i++) {
+        bool is_timed = fake_slot_is_open(&events, both[i]) && both[i]->has_time;
+        struct fake_counter *counter =
+            is_timed ? atomic_load_explicit(&both[i]->recorded, memory_order_relaxed) : NULL;
+        if (!counter) {
+            return FAKE_INVALID_HANDLE;
+        }
+        result = fake_query(counter, 1) ? fake_failure() : CUDA_NOT_READY;
+        times_ns[i] = atomic_load_explicit(&counter->recorded_ns, memory_order_relaxed);
+    }
+    if (result == CUDA_OK && !ms_out) {
+        result = CUDA_INVALID_VALUE;
+    }
+    if (result == CUDA_OK) {
+        *ms_out = (float)((double)(int64_t)(times_ns[1] - times_ns[0]) * 1e-6);
+    }
+    return result;
 }
