@@ -599,6 +599,7 @@ static void fail_at_each(struct rank *self, const char *name)
         test_skip("it needs device apart, and nothing orders the work of a device that has failed");
         return;
     }
+    TEST_NEEDS_CONTROLS();
     failing->has_failed = true;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         bool is_it = strcmp(kinds[i].name, name) == 0;

@@ -565,6 +565,7 @@ TEST_PROCESSES(a_device_that_fails_while_values_are_sent, 2)
         test_skip("it needs device apart, and nothing orders the work of a device that has failed");
         return;
     }
+    TEST_NEEDS_CONTROLS();
     for (int number = 1; number <= 24 && !test_has_failed(); number++) {
         fail_while_values_are_sent(self, number % 2, (number + 1) / 2);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls of shoal/cuda.h, on the driver for tests: its "kernels of the program" are kernels that it knows. */
+/* The calls of shoal/cuda.h. The driver for tests knows the kernels of the module only, so those are the "kernels of the
+   program". */
 #include <stdlib.h>
 
 #include "cuda/kernels/move.h"
@@ -17,15 +18,17 @@ enum {
     BYTES = COUNT * sizeof(float)
 };
 
-/* An image with a kernel that moves bytes. */
+/* An image with a kernel that moves bytes: one of the module's. */
 static const char *image(void)
 {
-    static char text[512];
-    (void)snprintf(
-        text, sizeof text,
-        ".version 7.4\n.target sm_80\n.address_size 64\n"
-        ".visible .entry move_bytes(\n\t.param .align 8 .b8 move_bytes_param_0[%zu]\n)\n{\n\tret;\n}\n",
-        sizeof(struct move_table));
+    static char text[1 << 20];
+    char path[4096];
+    const char *root = getenv("SHOAL_TEST_SOURCE_DIR");
+    (void)snprintf(path, sizeof path, "%s/src/cuda/ptx/move.ptx", root ? root : ".");
+    FILE *file = fopen(path, "rb");
+    size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    text[length] = '\0';
+    CHECK(file && length > 0 && fclose(file) == 0);
     return text;
 }
 
@@ -196,6 +199,7 @@ TEST(the_nth_call_of_the_driver_fails)
 {
     bool has_failed = true;
     REQUIRE_OK(step());
+    TEST_NEEDS_CONTROLS();
     for (int n = 1; has_failed && !test_has_failed(); n++) {
         uint64_t n_bytes = atomic_load(&test_apart()->n_bytes);
         atomic_store(&test_apart()->fail_at, n);

@@ -470,6 +470,7 @@ SCOPED_TEST(work_is_done_later)
         test_skip("work of the CPU is done at once");
         return;
     }
+    TEST_NEEDS_CONTROLS();
     float values[] = {1, 2, 3};
     shoal_tensor *x = there_zeros(INTS(3), 1, SHOAL_F32);
     shoal_tensor *turned = there_zeros(INTS(3, 1), 2, SHOAL_F32);
@@ -539,6 +540,7 @@ TEST(every_call_of_the_device_can_fail)
         test_skip("it needs another device");
         return;
     }
+    TEST_NEEDS_CONTROLS();
     struct apart_settings *settings = test_apart();
     REQUIRE_OK(use_all(&wanted));
     int64_t n_calls = (int64_t)atomic_load(&settings->n_calls);
