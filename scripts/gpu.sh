@@ -1,28 +1,62 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # Device `cuda` on a machine with a GPU. A run does what is left, for at most LIMIT_S seconds (540), and says what is missing;
-# call it again until it says "all done".
+# call it again until it says "all done". A part that fails does not keep the others from running.
 #
 #   scripts/gpu.sh pack              here: build/gpu-ARCHITECTURE.tar.xz, the headers and libraries of Debian that a GPU machine
 #                                    may lack, to be carried there
-#   scripts/gpu.sh run [PART...]     there: builds, and tries what needs no driver for tests. Parts: build facts kernels sanitizer
-#   scripts/gpu.sh report            there: what was done, from build/gpu-check
+#   scripts/gpu.sh run [PART...]     there. Parts, in this order:
+#                                      build      the tool and the benchmarks; the tests, for the GPU's driver
+#                                      facts      GPU, driver, compilers, what `shoal info` says; the module's types beside cuda.h
+#                                      kernels    kernels beside the CPU's, bit by bit: from machine code, and from PTX
+#                                      host       the host's time of a unit, and how often it calls the driver
+#                                      load       how long kernels take to load
+#                                      torch_host FSDP2's time of a unit
+#                                      bench      kernels and PyTorch's, in turns, twice; ours from PTX too
+#                                      tests      every test that has a variant for the driver for tests, on the GPU's
+#                                      sanitizer  the tests of kernels under compute-sanitizer
+#   scripts/gpu.sh report            what was done, from build/gpu-check; also into build/gpu-check/report.txt
+#   scripts/gpu.sh again PART...     forgets that these were done
 #
+# Everything is kept in build/gpu-check. If OUT names a folder, the report and an archive of all that was printed are put there
+# too. The archive, unpacked in build, lets another run go on where the one that made it has stopped.
+#
+# PYTHON              the Python that has PyTorch (default: python3); without PyTorch its parts say so
 # COMPUTE_SANITIZER   the program (default: compute-sanitizer, in the PATH or below /usr/local/cuda)
-set -euo pipefail
-cd "$(dirname "$0")/.."
+# GPU_JOBS            tests that run at a time (half of the processors)
+# GPU_DRIVER          another driver than libcuda.so.1, to try this script where there is no GPU: tests/fakecuda. Sizes are
+#                     small then, and what is printed is no result
+# COMMIT              what is built, where there is no git
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
 
+all=(build facts kernels host load torch_host bench tests sanitizer)
 state=$PWD/build/gpu-check
-end=$((SECONDS + ${LIMIT_S:-540}))
+limit=${LIMIT_S:-540}
+end=$((SECONDS + limit))
+python=${PYTHON:-python3}
+jobs=${GPU_JOBS:-$((($(nproc) + 1) / 2))}
+driver=${GPU_DRIVER:-libcuda.so.1}
+gpu=$PWD/build/bench/gpu
+tests=$PWD/build/dev/tests
 mkdir -p "$state"
 
+is_trial() { [[ -n ${GPU_DRIVER:-} ]]; }
 is_done() { [[ -e $state/done.$1 ]]; }
 finish() { touch "$state/done.$1"; }
+left() { echo $((end - SECONDS)); }
 # need SECONDS PART: whether there is time to begin something.
 need() {
-    [[ $((end - SECONDS)) -ge $1 ]] && return
+    [[ $(left) -ge $1 ]] && return
     echo "gpu.sh: $2 goes on with the next call"
     return 1
+}
+# limited SECONDS COMMAND...: at most so long, and not longer than this call may take.
+limited() {
+    local seconds=$1
+    shift
+    ((seconds > $(left))) && seconds=$(left)
+    timeout -k 5 "$((seconds > 5 ? seconds : 5))" "$@"
 }
 
 pack() {
@@ -33,84 +67,400 @@ pack() {
     pack_archive "$tree"
 }
 
-# The programs that compare kernels with the CPU's: they reach memory of the device by copies only.
-kernel_tests='copy elements lists move reduce sum update'
+# Building ---------------------------------------------------------------------------------------------------------------------
 
-part_build() {
-    local archive targets
-    archive=$(find build -maxdepth 1 -name 'gpu-*.tar.xz' | head -n 1)
-    if [[ ! -e /usr/include/jansson.h && -n $archive ]]; then
-        tar -C / -xJf "$archive"
-    fi
-    cmake --preset dev >"$state/build.log" 2>&1
-    read -r -a targets <<<"$kernel_tests"
-    targets=("${targets[@]/#/test_unit_cuda_}")
-    cmake --build --preset dev -j "$(nproc)" --target shoal_cuda shoal_tool "${targets[@]}" >>"$state/build.log" 2>&1 ||
-        { tail -n 20 "$state/build.log" && return 1; }
-    finish build
+has_headers() {
+    echo '#include <jansson.h>
+#include <xxhash.h>
+#include <dlpack/dlpack.h>' | "${CC:-cc}" -fsyntax-only -x c - 2>/dev/null
 }
 
-# What the driver and the GPU are, and how long the first kernels take to load.
+find_ptxas() {
+    local found
+    for found in "$(command -v ptxas)" /usr/local/cuda/bin/ptxas /usr/local/cuda-*/bin/ptxas \
+        "$("$python" -c 'import triton, os; print(os.path.dirname(triton.__file__))' 2>/dev/null)/backends/nvidia/bin/ptxas"; do
+        [[ -x $found ]] && echo "$found" && return
+    done
+}
+
+build_release() {
+    local ptxas options=()
+    ptxas=$(find_ptxas)
+    [[ -n $ptxas ]] && options=("-DSHOAL_PTXAS=$ptxas")
+    cmake --preset release "${options[@]}" &&
+        cmake --build --preset release -j "$(nproc)" --target shoal_tool gpu_benchmarks
+}
+
+# Warnings of a compiler that we do not know are no reason to stop.
+build_tests() {
+    local ptxas options=()
+    ptxas=$(find_ptxas)
+    [[ -n $ptxas ]] && options+=("-DSHOAL_PTXAS=$ptxas")
+    is_trial || options+=(-DSHOAL_WERROR=OFF -DSHOAL_TEST_TIME_SCALE=5 -DSHOAL_TEST_CUDA=gpu)
+    cmake --preset dev "${options[@]}" &&
+        cmake --build --preset dev -j "$(nproc)" --target apart_programs shoal_realcuda test_unit_cuda
+}
+
+# Done again on a new machine, whatever has been kept of an older one.
+part_build() {
+    local archive failed=0 release
+    archive=$(find build -maxdepth 1 -name 'gpu-*.tar.xz' | head -n 1)
+    if ! has_headers && [[ -n $archive ]]; then
+        tar -C / --no-overwrite-dir --keep-directory-symlink -xJf "$archive" && ldconfig
+    fi
+    build_release >"$state/build.log" 2>&1 &
+    release=$!
+    build_tests >"$state/build_tests.log" 2>&1 || failed=1
+    wait "$release" || failed=1
+    if [[ $failed -ne 0 ]]; then
+        grep -hE 'error|Error' "$state/build.log" "$state/build_tests.log" | head -n 20
+        tail -n 5 "$state/build.log" "$state/build_tests.log"
+        return 1
+    fi
+    echo "build: $(grep -h warning: "$state"/build*.log | sort -u | wc -l) warnings"
+    touch build/gpu-built
+}
+
+# Facts ------------------------------------------------------------------------------------------------------------------------
+
 part_facts() {
     {
-        nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-        build/dev/bin/shoal info | grep -A1 '^device'
-        cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo "no yama"
-    } 2>&1 | tee "$state/facts.txt"
+        nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,compute_mode --format=csv,noheader \
+            2>/dev/null || echo "no nvidia-smi"
+        echo "kernel $(uname -r), $(nproc) processors, $("${CC:-cc}" --version | head -n 1)"
+        echo "ptxas: $("$(find_ptxas)" --version 2>/dev/null | tail -n 2 | head -n 1 || echo none)"
+        "$python" -c 'import torch; print("torch", torch.__version__, torch.cuda.is_available() and torch.cuda.get_device_name())' \
+            2>/dev/null || echo "no torch"
+        SHOAL_CUDA=$driver build/bin/shoal info | grep -A1 '^device  '
+        echo "ptrace_scope: $(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo "no yama")"
+        echo "types beside cuda.h: $("$tests/unit/cuda/abi_test" 2>&1 | tail -n 1)"
+    } >"$state/facts.txt" 2>&1
+    cat "$state/facts.txt"
     finish facts
 }
 
-run_kernel_tests() {
-    local name failed=0
-    for name in $kernel_tests; do
-        need 60 "$1" || return 0
-        if SHOAL_MODULE_PATH=$PWD/build/dev/lib/shoal "${@:2}" "build/dev/tests/unit/cuda/${name}_test" \
-            >"$state/$1.$name.txt" 2>&1; then
-            echo "$1: $name ok"
-        else
-            echo "$1: $name FAILED" && tail -n 5 "$state/$1.$name.txt"
-            failed=1
-        fi
-    done
-    [[ $failed -eq 0 ]] && finish "$1"
+# Kernels ----------------------------------------------------------------------------------------------------------------------
+
+# The programs that compare kernels with the CPU's: they reach memory of the device by copies only.
+kernel_tests='copy elements lists move reduce sum update calls'
+
+# kernel_test NAME MODULES INTO PROGRAM...: one of them, below a program.
+kernel_test() {
+    local name=$1 modules=$2 into=$3 begin=$SECONDS status=0
+    shift 3
+    SHOAL_CUDA=$driver SHOAL_MODULE_PATH=$modules SHOAL_TEST_SOURCE_DIR=$PWD SHOAL_TEST_TIME_SCALE=20 limited 400 "$@" "$tests/unit/cuda/${name}_test" >"$into.txt" 2>&1 || status=$?
+    echo "$status $((SECONDS - begin))" >"$into.status"
 }
 
-part_kernels() { run_kernel_tests kernels env; }
+part_kernels() {
+    local name kind modules status seconds failed=0
+    need 60 kernels || return 0
+    for kind in cubin ptx; do
+        modules=$PWD/build/dev/lib/shoal
+        [[ $kind == ptx ]] && modules=$gpu/ptx
+        for name in $kernel_tests; do
+            [[ -e $state/kernels.$kind.$name.status ]] || kernel_test "$name" "$modules" "$state/kernels.$kind.$name" env &
+        done
+        wait
+        for name in $kernel_tests; do
+            read -r status seconds <"$state/kernels.$kind.$name.status"
+            if [[ $status -ne 0 ]]; then
+                echo "kernels from $kind: $name FAILED ($status) after $seconds s" && tail -n 6 "$state/kernels.$kind.$name.txt"
+                failed=$((failed + 1))
+            fi
+        done
+    done
+    echo "kernels: $failed of $((2 * $(wc -w <<<"$kernel_tests"))) programs failed"
+    finish kernels
+}
+
+# Benchmarks -------------------------------------------------------------------------------------------------------------------
+
+# once FILE SECONDS COMMAND...: writes FILE, and standard error and output beside it, unless it is there. {} is the file.
+once() {
+    local file=$1 seconds=$2
+    shift 2
+    [[ -e $state/$file ]] && return 0
+    need "$seconds" "$file" || return 1
+    rm -f "$state/now.jsonl"
+    if limited $((4 * seconds)) "${@/\{\}/$state/now.jsonl}" >"$state/${file%.jsonl}.out" 2>"$state/${file%.jsonl}.err"; then
+        [[ -e $state/now.jsonl ]] || cp "$state/${file%.jsonl}.out" "$state/now.jsonl"
+        mv "$state/now.jsonl" "$state/$file"
+        echo "$file: $(wc -l <"$state/$file") rows"
+    else
+        # What there is of it is kept, under a name that is not taken for the whole.
+        cp "$state/now.jsonl" "$state/${file%.jsonl}.partial" 2>/dev/null
+        echo "$file FAILED: $(tail -n 2 "$state/${file%.jsonl}.err" | tr '\n' ' ' | cut -c1-300)"
+        return 0
+    fi
+}
+
+small_kernels=()
+small_host=()
+small_torch=()
+if is_trial; then
+    small_kernels=(--divisor 4096 --samples 1)
+    small_host=(--units 2 --steps 2)
+    small_torch=(--device cpu --divisor 4000 --samples 1)
+fi
+
+part_host() {
+    export SHOAL_MODULE_PATH=$PWD/build/lib/shoal
+    once host.1.jsonl 20 env SHOAL_CUDA="$driver" "$gpu/gpu_host" "${small_host[@]}" --json '{}' &&
+        once counted.jsonl 20 env SHOAL_CUDA="$gpu/libgpu_counted.so" COUNTED_DRIVER="$driver" "$gpu/gpu_host" "${small_host[@]}" --steps 20 --json '{}' &&
+        once host.2.jsonl 20 env SHOAL_CUDA="$driver" "$gpu/gpu_host" "${small_host[@]}" --json '{}' &&
+        finish host
+}
+
+# The driver keeps what it has compiled in a folder: empty, then as the run before has left it.
+part_load() {
+    local kind modules run cache
+    for kind in cubin ptx; do
+        modules=$PWD/build/lib/shoal
+        [[ $kind == ptx ]] && modules=$gpu/ptx
+        cache=$state/cache.$kind
+        for run in cold warm warm2; do
+            [[ $run == cold && ! -e $state/load.cold-$kind.jsonl ]] && rm -rf "$cache"
+            once "load.$run-$kind.jsonl" 15 env CUDA_CACHE_PATH="$cache" SHOAL_MODULE_PATH="$modules" SHOAL_CUDA="$gpu/libgpu_counted.so" \
+                COUNTED_DRIVER="$driver" SHOAL_LOG=info "$gpu/gpu_host" --load yes --json '{}' || return
+        done
+    done
+    rm -rf "$state"/cache.*
+    finish load
+}
+
+has_torch() {
+    "$python" -c 'import torch' 2>/dev/null && return
+    echo "no torch for $1" | tee "$state/no_torch.txt"
+    return 1
+}
+
+part_torch_host() {
+    has_torch torch_host || { finish torch_host && return; }
+    local options=()
+    is_trial && options=(--device cpu --units 2 --steps 2)
+    once torch_host.jsonl 60 "$python" bench/gpu/torch_host.py "${options[@]}" && finish torch_host
+}
+
+part_bench() {
+    local run
+    export SHOAL_CUDA=$driver SHOAL_MODULE_PATH=$PWD/build/lib/shoal
+    for run in 1 2; do
+        once "kernels.$run.jsonl" 60 "$gpu/gpu_kernels" "${small_kernels[@]}" --json '{}' || return
+        [[ $run == 1 ]] && { has_torch bench || continue; }
+        [[ -e $state/no_torch.txt ]] ||
+            once "torch.$run.jsonl" 60 "$python" bench/gpu/torch_kernels.py "${small_torch[@]}" || return
+    done
+    SHOAL_MODULE_PATH=$gpu/ptx once jit.jsonl 60 "$gpu/gpu_kernels" "${small_kernels[@]}" --json '{}' || return
+    unset SHOAL_CUDA SHOAL_MODULE_PATH
+    finish bench
+}
+
+# Tests ------------------------------------------------------------------------------------------------------------------------
+
+# One test; "NAME RESULT SECONDS" becomes a line of tests.tsv. Of those that pass, only why something was skipped is kept.
+run_test() {
+    local name=$1 state=$2 log result begin=$SECONDS
+    log=$state/tests/${name//\//_}.txt
+    ctest --test-dir build/dev -V -R "^$name\$" --timeout 120 >"$log" 2>&1
+    result=$(grep -oE '(Passed|\*\*\*[A-Za-z]+)' "$log" | head -n 1 | tr -d '*')
+    grep -hE '^[0-9]+: skip ' "$log" | sed "s|^[0-9]*: skip |$name: |" >>"$state/skipped.txt"
+    [[ $result == Passed || $result == Skipped ]] && rm -f "$log"
+    printf '%s\t%s\t%s\n' "$name" "${result:-none}" "$((SECONDS - begin))" >>"$state/tests.tsv"
+}
+export -f run_test
+
+# Prints the names that are left, until there is no time to begin one.
+list_tests() {
+    local name
+    while read -r name; do
+        cut -f1 "$state/tests.tsv" | grep -xF "$name" >/dev/null && continue
+        need 130 tests >&2 || return
+        echo "$name"
+    done <"$state/tests.list"
+}
+
+part_tests() {
+    mkdir -p "$state/tests"
+    touch "$state/tests.tsv" "$state/skipped.txt"
+    ctest --test-dir build/dev -N -L fakecuda | sed -nE 's/^ +Test +#[0-9]+: //p' | grep -E "${GPU_TESTS:-.}" >"$state/tests.list"
+    need 130 tests || return 0
+    # shellcheck disable=SC2016
+    list_tests | xargs -P "$jobs" -I{} bash -c 'run_test "$1" "$2"' run_test {} "$state"
+    echo "tests: $(wc -l <"$state/tests.tsv") of $(wc -l <"$state/tests.list"), $(count_tests)"
+    [[ $(sort -u "$state/tests.tsv" | wc -l) -ge $(wc -l <"$state/tests.list") ]] && finish tests
+}
+
+count_tests() {
+    cut -f2 "$state/tests.tsv" 2>/dev/null | sort | uniq -c | awk '{ printf "%s%s %s", separator, $1, $2; separator = ", " }'
+}
+
+# Sanitizer --------------------------------------------------------------------------------------------------------------------
+
+sanitizer_tools='memcheck racecheck initcheck'
+
+# sanitize TOOL NAME: one program; what it says of errors is kept, and whether it was cut off.
+sanitize() {
+    local into=$state/sanitizer.$1.$2
+    kernel_test "$2" "$gpu/ptx" "$into" "$sanitizer" --tool "$1" --error-exitcode 9 --print-limit 20
+}
 
 part_sanitizer() {
-    local sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)}
+    local tool name
+    sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)}
     if [[ -z $sanitizer ]]; then
-        echo "sanitizer: not run: there is no compute-sanitizer" | tee "$state/sanitizer.txt"
+        echo "sanitizer: not run: there is no compute-sanitizer" | tee "$state/no_sanitizer.txt"
         finish sanitizer
         return
     fi
-    run_kernel_tests sanitizer "$sanitizer" --error-exitcode 9
+    for tool in $sanitizer_tools; do
+        for name in $kernel_tests; do
+            [[ -e $state/sanitizer.$tool.$name.status ]] && continue
+            while [[ $(jobs -rp | wc -l) -ge $jobs ]]; do wait -n || true; done
+            need 150 sanitizer || { wait && return 0; }
+            sanitize "$tool" "$name" &
+        done
+    done
+    wait
+    report_sanitizer
+    finish sanitizer
 }
 
-run() {
-    local parts=("$@") part
-    [[ ${#parts[@]} -gt 0 ]] || parts=(build facts kernels sanitizer)
-    for part in "${parts[@]}"; do
-        is_done "$part" || "part_$part"
+# What one of its runs has shown.
+judge_sanitizer() {
+    local into=$state/sanitizer.$1.$2 status seconds errors
+    [[ -e $into.status ]] || { echo "not run" && return; }
+    read -r status seconds <"$into.status"
+    errors=$(grep -cE '^=+ +(Invalid|Uninitialized|Error: |Warning: |Program hit|Race)' "$into.txt")
+    if grep -qiE 'device not supported|failed to initialize|unable to' "$into.txt"; then
+        echo "not run: $(grep -iE 'device not supported|failed to initialize|unable to' "$into.txt" | head -n 1 | cut -c1-100)"
+    elif [[ $status -eq 0 ]]; then
+        echo "clean"
+    elif [[ $status -eq 124 || $status -eq 137 ]]; then
+        echo "$errors errors in $seconds s, then it was cut off"
+    else
+        echo "FAILED ($status), $errors errors: $(grep -E '^=+ +(Invalid|Uninitialized|Error: |Warning: |Program hit|Race)' "$into.txt" | head -n 1 | cut -c1-120)"
+    fi
+}
+
+report_sanitizer() {
+    local tool name
+    [[ -e $state/no_sanitizer.txt ]] && cat "$state/no_sanitizer.txt" && return
+    for tool in $sanitizer_tools; do
+        for name in $kernel_tests; do
+            printf '%-10s %-9s %s\n' "$tool" "$name" "$(judge_sanitizer "$tool" "$name")"
+        done
     done
-    for part in "${parts[@]}"; do
-        is_done "$part" || return 0
+}
+
+# Reports ----------------------------------------------------------------------------------------------------------------------
+
+report_kernels() {
+    local kind name status seconds
+    for kind in cubin ptx; do
+        for name in $kernel_tests; do
+            [[ -e $state/kernels.$kind.$name.status ]] || continue
+            read -r status seconds <"$state/kernels.$kind.$name.status"
+            printf '%-6s %-9s %-28s %s\n' "$kind" "$name" "$(tail -n 1 "$state/kernels.$kind.$name.txt" | cut -c1-60)" \
+                "$([[ $status -eq 0 ]] && echo "ok, $seconds s" || echo "FAILED ($status)")"
+        done
     done
-    echo "all done"
+}
+
+report_tests() {
+    echo "$(wc -l <"$state/tests.tsv" 2>/dev/null || echo 0) of $(wc -l <"$state/tests.list" 2>/dev/null || echo '?') tests: $(count_tests)"
+    grep -vP '\t(Passed|Skipped)\t' "$state/tests.tsv" 2>/dev/null | sed 's/^/    /'
+    if [[ -s $state/skipped.txt ]]; then
+        echo "cases that were skipped, by reason:"
+        sed 's/^[^:]*: [^:]*: //' "$state/skipped.txt" | sort | uniq -c | sort -rn | sed 's/^/    /'
+    fi
+}
+
+print_report() {
+    local part
+    echo "# command: scripts/gpu.sh run"
+    echo "# date: $(date -u +%F)"
+    echo "# commit: ${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}"
+    is_trial && echo "# on a driver for tests: no results"
+    for part in "${all[@]}"; do
+        is_part_done "$part" || echo "# not finished: $part"
+    done
+    echo && echo "== facts" && cat "$state/facts.txt" 2>/dev/null
+    echo && "$python" bench/gpu/table.py "$state"
+    echo "== kernels beside the CPU's" && report_kernels
+    echo && echo "== tests" && report_tests
+    echo && echo "== compute-sanitizer" && report_sanitizer
 }
 
 report() {
-    local file
-    for file in "$state"/*.txt; do
-        echo "== $(basename "$file" .txt)"
-        tail -n 12 "$file"
+    print_report 2>&1 | tee "$state/report.txt"
+}
+
+# What is known so far, where whoever has started this finds it.
+save() {
+    [[ -n ${OUT:-} && -d ${OUT:-} ]] || return 0
+    print_report >"$state/report.txt" 2>&1
+    cp "$state/report.txt" "$OUT/report.txt"
+    tar -C build --exclude='gpu-check/cache.*' -czf "$OUT/gpu-check.tar.gz" gpu-check
+}
+
+# Running ----------------------------------------------------------------------------------------------------------------------
+
+is_part_done() {
+    if [[ $1 == build ]]; then
+        [[ -e build/gpu-built && -x build/bin/shoal ]]
+    else
+        is_done "$1"
+    fi
+}
+
+run() {
+    local parts=("$@") part begin missing=()
+    [[ ${#parts[@]} -gt 0 ]] || parts=("${all[@]}")
+    for part in "${parts[@]}"; do
+        if ! declare -F "part_$part" >/dev/null; then
+            echo "gpu.sh: no part '$part' (${all[*]})" >&2
+            exit 2
+        fi
+        is_part_done "$part" && continue
+        begin=$SECONDS
+        "part_$part" || echo "gpu.sh: $part FAILED"
+        echo "gpu.sh: $part: $((SECONDS - begin)) s, $(left) s are left"
+        save
+        # Nothing else can run without it.
+        [[ $part == build ]] && ! is_part_done build && break
+    done
+    for part in "${parts[@]}"; do
+        is_part_done "$part" || missing+=("$part")
+    done
+    if [[ ${#missing[@]} -gt 0 ]]; then
+        echo "gpu.sh: missing: ${missing[*]}: call it again"
+    else
+        echo "gpu.sh: all done: scripts/gpu.sh report"
+    fi
+}
+
+again() {
+    local part
+    for part in "$@"; do
+        case $part in
+        build) rm -f build/gpu-built ;;
+        bench) rm -f "$state"/{done.bench,kernels.[0-9]*.jsonl,torch.[0-9]*.jsonl,jit.jsonl} ;;
+        host) rm -f "$state"/{done.host,host.*.jsonl,counted.jsonl} ;;
+        load) rm -f "$state"/{done.load,load.*.jsonl} ;;
+        torch_host) rm -f "$state"/{done.torch_host,torch_host.jsonl} ;;
+        tests) rm -f "$state"/{done.tests,tests.tsv,skipped.txt} ;;
+        kernels) rm -f "$state"/{done.kernels,kernels.cubin.*,kernels.ptx.*} ;;
+        sanitizer) rm -f "$state"/{done.sanitizer,sanitizer.*} ;;
+        *) rm -f "$state/done.$part" ;;
+        esac
     done
 }
 
 case ${1:-} in
-pack | run | report) "$@" ;;
+pack | run | report | again) "$@" ;;
 *)
-    echo "usage: scripts/gpu.sh pack | run [PART...] | report" >&2
+    echo "usage: scripts/gpu.sh pack | run [PART...] | report | again PART..." >&2
     exit 2
     ;;
 esac
