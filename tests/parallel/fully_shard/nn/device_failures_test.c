@@ -178,6 +178,7 @@ static bool has_device(void)
 TEST_RANKS(the_nth_call_fails, 1)
 {
     if (has_device()) {
+        TEST_NEEDS_CONTROLS();
         fail_at_each(self, &test_apart()->fail_at, SHOAL_ERR_SYSTEM, "has failed: ");
     }
 }
@@ -185,6 +186,7 @@ TEST_RANKS(the_nth_call_fails, 1)
 TEST_RANKS(the_nth_allocation_has_no_memory, 1)
 {
     if (has_device()) {
+        TEST_NEEDS_CONTROLS();
         fail_at_each(self, &test_apart()->no_memory_at, SHOAL_ERR_NO_MEMORY, "no memory");
     }
 }
