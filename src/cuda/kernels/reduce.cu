@@ -14,20 +14,37 @@ CUDA_SHARED_CODE_BEGIN
 #include "kernel/fold.h"
 CUDA_SHARED_CODE_END
 
-/* Sources that are loaded from together. */
-#define REDUCE_TOGETHER 4
+/* Where REDUCE_TOGETHER sources begin. */
+struct sources {
+    uint64_t at[REDUCE_TOGETHER];
+};
 
-DEVICE_FUNCTION uint64_t source_at(const struct reduce_arguments *a, uint32_t source)
+DEVICE_FUNCTION uint64_t staged_source(const struct reduce_arguments *a, uint32_t source)
 {
-    uint64_t base;
-    if (a->table != 0) {
-        uint32_t words[2];
-        vector_load(words, a->table + source * sizeof(uint64_t), sizeof(uint64_t));
-        base = words[0] | (uint64_t)words[1] << 32;
-    } else {
-        base = a->srcs[source];
+    struct vector word = {0, 0, 0, 0};
+    if (source < a->n_srcs) {
+        word = vector_get(a->table + source * sizeof(uint64_t), sizeof(uint64_t));
     }
-    return base + a->offset;
+    return word.x | (uint64_t)word.y << 32;
+}
+
+/* Those from `first` on; beyond the last one, anything. What they are read from is asked for once: a branch before each
+   load of elements would let it wait for the one before. */
+DEVICE_FUNCTION struct sources find_sources(const struct reduce_arguments *a, uint32_t first)
+{
+    struct sources found = {{0, 0, 0, 0}};
+    if (a->table == 0) {
+        UNROLLED
+        for (uint32_t k = 0; k < REDUCE_TOGETHER; k++) {
+            found.at[k] = a->srcs[first + k] + a->offset;
+        }
+    } else {
+        UNROLLED
+        for (uint32_t k = 0; k < REDUCE_TOGETHER; k++) {
+            found.at[k] = staged_source(a, first + k) + a->offset;
+        }
+    }
+    return found;
 }
 
 /* Vectors ------------------------------------------------------------------------------------------------ */
@@ -47,10 +64,11 @@ DEVICE_FUNCTION uint64_t source_at(const struct reduce_arguments *a, uint32_t so
         }                                                                                        \
         NOT_UNROLLED                                                                             \
         for (uint32_t s = 0; s < a->n_srcs; s += REDUCE_TOGETHER) {                              \
+            struct sources sources = find_sources(a, s);                                         \
             UNROLLED                                                                             \
             for (uint32_t k = 0; k < REDUCE_TOGETHER; k++) {                                     \
                 if (s + k < a->n_srcs) {                                                         \
-                    vector_load(words[k], source_at(a, s + k) + offset, VECTOR_BYTES);           \
+                    vector_load(words[k], sources.at[k] + offset, VECTOR_BYTES);                 \
                 }                                                                                \
             }                                                                                    \
             UNROLLED                                                                             \
@@ -205,22 +223,23 @@ DEVICE_FUNCTION uint64_t finish_integer(const struct reduce_arguments *a, struct
 }
 
 /* A fold over all sources of one element. */
-#define FOLD_SOURCES(take, folded)                                                                 \
-    NOT_UNROLLED                                                                                   \
-    for (uint32_t s = 0; s < a->n_srcs; s += REDUCE_TOGETHER) {                                    \
-        struct number_bits bits[REDUCE_TOGETHER];                                                  \
-        UNROLLED                                                                                   \
-        for (uint32_t k = 0; k < REDUCE_TOGETHER; k++) {                                           \
-            if (s + k < a->n_srcs) {                                                               \
-                bits[k] = number_load(source_at(a, s + k) + offset, a->bytes, a->is_aligned != 0); \
-            }                                                                                      \
-        }                                                                                          \
-        UNROLLED                                                                                   \
-        for (uint32_t k = 0; k < REDUCE_TOGETHER; k++) {                                           \
-            if (s + k < a->n_srcs) {                                                               \
-                take(a, s + k, &(folded), bits[k]);                                                \
-            }                                                                                      \
-        }                                                                                          \
+#define FOLD_SOURCES(take, folded)                                                           \
+    NOT_UNROLLED                                                                             \
+    for (uint32_t s = 0; s < a->n_srcs; s += REDUCE_TOGETHER) {                              \
+        struct number_bits bits[REDUCE_TOGETHER];                                            \
+        struct sources sources = find_sources(a, s);                                         \
+        UNROLLED                                                                             \
+        for (uint32_t k = 0; k < REDUCE_TOGETHER; k++) {                                     \
+            if (s + k < a->n_srcs) {                                                         \
+                bits[k] = number_load(sources.at[k] + offset, a->bytes, a->is_aligned != 0); \
+            }                                                                                \
+        }                                                                                    \
+        UNROLLED                                                                             \
+        for (uint32_t k = 0; k < REDUCE_TOGETHER; k++) {                                     \
+            if (s + k < a->n_srcs) {                                                         \
+                take(a, s + k, &(folded), bits[k]);                                          \
+            }                                                                                \
+        }                                                                                    \
     }
 
 DEVICE_FUNCTION struct number_bits reduce_f32(const struct reduce_arguments *a, uint64_t offset)
@@ -291,7 +310,8 @@ CUDA_KERNEL(reduce_dense, struct reduce_arguments, 1)
             const uint64_t at = (uint64_t)i * a->bytes;
             NOT_UNROLLED
             for (uint32_t s = 0; s < a->n_srcs; s++) {
-                take_f32(a, s, &folded, number_load(source_at(a, s) + at, a->bytes, true));
+                uint64_t source = (a->table == 0 ? a->srcs[s] : staged_source(a, s)) + a->offset;
+                take_f32(a, s, &folded, number_load(source + at, a->bytes, true));
             }
             number_store(a->dst + at, number_narrow(a->dtype, finish_f32(a, folded)), a->bytes, true);
         }

@@ -8,7 +8,8 @@
 enum {
     REDUCE_THREADS = 256,
     REDUCE_MOST = 1 << 30, /* elements of one launch */
-    REDUCE_SOURCES = (CUDA_ARGUMENT_BYTES - 80) / 8
+    REDUCE_TOGETHER = 4,   /* sources that are loaded from together */
+    REDUCE_SOURCES = (CUDA_ARGUMENT_BYTES - 80) / 8 / REDUCE_TOGETHER * REDUCE_TOGETHER
 };
 
 /* dst[i] = srcs[0][i] op srcs[1][i] op ... */
