@@ -63,7 +63,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_cuda_get_memory(shoal_cuda_memory 
 typedef struct shoal_cuda_program shoal_cuda_program;
 
 /* Loads PTX, which ends with a zero byte, a cubin or a fatbin: what cuModuleLoadData takes. SHOAL_ERR_INVALID: the
-   driver refuses it. */
+   driver refuses it; of PTX, the error text has the first line of what its compiler says. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_cuda_load(const void *image,
                                                         SHOAL_GIVES shoal_cuda_program **program_out);
 /* Behind the work that was launched. NULL is allowed. */

@@ -72,7 +72,9 @@ enum {
 
 /* How images are compiled. */
 enum {
-    CUDA_JIT_OPTIMIZATION = 7 /* 0 to 4 */
+    CUDA_JIT_ERRORS = 5,       /* char *: what the compiler says of an image that it refuses */
+    CUDA_JIT_ERRORS_BYTES = 6, /* how much of that there is room for */
+    CUDA_JIT_OPTIMIZATION = 7  /* 0 to 4 */
 };
 
 /* Attributes of a function. */

@@ -32,13 +32,35 @@ static _Atomic(struct CUfunc_st *) functions[CUDA_KERNEL_COUNT];
 
 /* Loading ---------------------------------------------------------------------------------------------- */
 
+static cuda_result load(const void *image, const int *level, struct CUmod_st **module_out,
+                        struct cuda_complaint *complaint_out)
+{
+    int options[] = {CUDA_JIT_ERRORS, CUDA_JIT_ERRORS_BYTES, CUDA_JIT_OPTIMIZATION};
+    void *values[] = {complaint_out->text, (void *)(uintptr_t)(sizeof complaint_out->text - 1),
+                      (void *)(uintptr_t)(level ? *level : 0)};
+    memset(complaint_out, 0, sizeof *complaint_out);
+    cuda_result result = cuda.cuModuleLoadDataEx(module_out, image, level ? 3 : 2, options, values);
+    complaint_out->text[strcspn(complaint_out->text, "\n")] = '\0';
+    return result;
+}
+
+cuda_result cuda_load_image(const void *image, struct CUmod_st **module_out,
+                            struct cuda_complaint *complaint_out)
+{
+    return load(image, NULL, module_out, complaint_out);
+}
+
 /* The driver compiles PTX when it is loaded, at its lowest level that keeps values in registers: higher ones take longer, and
    kernels that wait for memory gain nothing. */
 static cuda_result load_ptx(const struct cuda_image *image, struct CUmod_st **module_out)
 {
-    int options[] = {CUDA_JIT_OPTIMIZATION};
-    void *values[] = {(void *)(uintptr_t)1};
-    return cuda.cuModuleLoadDataEx(module_out, image->ptx, 1, options, values);
+    const int level = 1;
+    struct cuda_complaint complaint;
+    cuda_result result = load(image->ptx, &level, module_out, &complaint);
+    if (complaint.text[0] != '\0') {
+        cuda_services->log(SHOAL_LOG_ERROR, "cuda kernels %s refused %s", image->family, complaint.text);
+    }
+    return result;
 }
 
 /* Under the lock, inside of cuda_enter. Machine code of another kind of GPU is refused by the driver. */

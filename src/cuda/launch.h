@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cuda/driver_types.h"
+
 enum cuda_kernel {
 #define CUDA_KERNEL_ROW(family, name, type, n_phases) CUDA_KERNEL_##name,
 #include "cuda/kernels/kernels.def"
@@ -24,6 +26,17 @@ struct cuda_grid {
 
 /* `arguments` is the kernel's struct, which is copied. */
 void cuda_launch(enum cuda_kernel kernel, const void *arguments, struct cuda_grid grid);
+
+struct CUmod_st;
+
+/* What the driver's compiler has said of an image that it refused: the first line, or nothing. */
+struct cuda_complaint {
+    char text[400];
+};
+
+/* Loads an image, and has it compiled if it is PTX. Inside of cuda_enter. */
+cuda_result cuda_load_image(const void *image, struct CUmod_st **module_out,
+                            struct cuda_complaint *complaint_out);
 
 /* So many blocks of a kernel whose threads go on until all elements are done keep the GPU busy. */
 uint32_t cuda_blocks_most(void);

@@ -7,9 +7,10 @@
 #include "cuda/driver.h"
 #include "cuda/failure.h"
 #include "cuda/gpu.h"
+#include "cuda/launch.h"
 #include "cuda/services.h"
 
-static shoal_status judge(const char *call, cuda_result result, const char *what)
+static shoal_status judge(const char *call, cuda_result result, const char *what, const char *complaint)
 {
     const char *name = NULL;
     const char *text = NULL;
@@ -24,8 +25,8 @@ static shoal_status judge(const char *call, cuda_result result, const char *what
     }
     (void)cuda.cuGetErrorName(result, &name);
     (void)cuda.cuGetErrorString(result, &text);
-    return cuda_services->set_error(SHOAL_ERR_INVALID, "%s: %s (%d): %s", what, name ? name : "unknown",
-                                    result, text ? text : "no text");
+    return cuda_services->set_error(SHOAL_ERR_INVALID, "%s: %s (%d): %s%s%s", what, name ? name : "unknown",
+                                    result, text ? text : "no text", *complaint ? ": " : "", complaint);
 }
 
 static shoal_status load(const void *image, void **program_out)
@@ -34,10 +35,11 @@ static shoal_status load(const void *image, void **program_out)
     if (!cuda_enter()) {
         return cuda_failure();
     }
-    cuda_result result = cuda.cuModuleLoadDataEx(&module, image, 0, NULL, NULL);
+    struct cuda_complaint complaint;
+    cuda_result result = cuda_load_image(image, &module, &complaint);
     cuda_leave();
     *program_out = module;
-    return judge("cuModuleLoadDataEx", result, "image");
+    return judge("cuModuleLoadDataEx", result, "image", complaint.text);
 }
 
 /* The driver unloads the code when what was launched is done. */
@@ -79,7 +81,7 @@ static shoal_status launch(void *program, const char *kernel, const uint32_t blo
                                      threads[2], shared_bytes, cuda_stream(), arguments, NULL);
     }
     cuda_leave();
-    return judge(call, result, kernel);
+    return judge(call, result, kernel, "");
 }
 
 const struct device_programs cuda_programs = {.load = load, .unload = unload, .launch = launch};

@@ -157,10 +157,24 @@ static cuda_result check_text(const char *text)
     return n_entries > 0 ? CUDA_OK : FAKE_INVALID_PTX;
 }
 
-static bool are_options(unsigned n_options, const int *options, void *const *values)
+/* What options say, of which a driver knows more. */
+struct options {
+    char *errors;
+    size_t errors_bytes;
+};
+
+static bool read_options(unsigned n_options, const int *options, void *const *values, struct options *read)
 {
+    *read = (struct options){.errors_bytes = 0};
     for (unsigned i = 0; i < n_options; i++) {
-        if (!options || !values || options[i] != CUDA_JIT_OPTIMIZATION || (uintptr_t)values[i] > 4) {
+        if (!options || !values) {
+            return false;
+        }
+        if (options[i] == CUDA_JIT_ERRORS) {
+            read->errors = values[i];
+        } else if (options[i] == CUDA_JIT_ERRORS_BYTES) {
+            read->errors_bytes = (uintptr_t)values[i];
+        } else if (options[i] != CUDA_JIT_OPTIMIZATION || (uintptr_t)values[i] > 4) {
             return false;
         }
     }
@@ -174,11 +188,15 @@ cuda_result cuModuleLoadDataEx(struct CUmod_st **module_out, const void *image, 
     if (result != CUDA_OK) {
         return result;
     }
-    if (!module_out || !image || !are_options(n_options, options, values)) {
+    struct options read;
+    if (!module_out || !image || !read_options(n_options, options, values, &read)) {
         return CUDA_INVALID_VALUE;
     }
     result = check_text(image);
     if (result != CUDA_OK) {
+        if (result == FAKE_INVALID_PTX && read.errors && read.errors_bytes > 0) {
+            (void)snprintf(read.errors, read.errors_bytes, "ptxas : it is wrong\nptxas : and more");
+        }
         return result;
     }
     char *text = strdup(image);

@@ -91,6 +91,9 @@ SCOPED_TEST(what_is_refused)
     CHECK_STATUS(shoal_cuda_load("no image", &program), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("cuda_load: image: ");
     CHECK(!program);
+    CHECK_STATUS(shoal_cuda_load(".version 7.4\n", &program), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("CUDA_ERROR_INVALID_PTX (218): a PTX JIT compilation failed: ptxas : it is wrong");
+    CHECK(strstr(shoal_error_text(), "and more") == NULL);
     CHECK_STATUS(shoal_cuda_load(NULL, &program), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("cuda_load: image is NULL");
     CHECK_STATUS(shoal_cuda_load(image(), NULL), SHOAL_ERR_INVALID);
