@@ -11,6 +11,7 @@
 from ._api import VERSION as __version__
 from ._api import Dtype, ReduceOp
 from .checkpoints import Alias, CheckpointInfo, Item, Progress, Saving, load, read, save, save_start
+from .devices import DeviceArray, dlpack_device, use_stream
 from .errors import (
     CancelledError,
     Error,
@@ -38,6 +39,7 @@ __all__ = [
     "Alias",
     "CancelledError",
     "CheckpointInfo",
+    "DeviceArray",
     "Dtype",
     "Error",
     "Fsdp",
@@ -70,9 +72,11 @@ __all__ = [
     "Work",
     "World",
     "__version__",
+    "dlpack_device",
     "launch",
     "load",
     "read",
     "save",
     "save_start",
+    "use_stream",
 ]

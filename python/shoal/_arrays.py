@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_ssize_t, c_uint8, c_uint16, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_int, c_ssize_t, c_void_p
 from typing import Any
 
 from ._api import Dtype
+from ._dlpack import read_tensor
+from .devices import CPU, DeviceArray, device_of_dlpack, name_of, stream_of
 
 _float_of = {2: Dtype.F16, 4: Dtype.F32, 8: Dtype.F64}
 _signed_of = {1: Dtype.I8, 2: Dtype.I16, 4: Dtype.I32, 8: Dtype.I64}
@@ -99,10 +101,13 @@ def _dtype_of_format(format: str, itemsize: int) -> Dtype | None:
 class Memory:
     """The memory of an array. The array is kept as long as this object is."""
 
-    __slots__ = ("address", "bytes", "count", "dtype", "owner", "readonly", "source")
+    __slots__ = ("address", "bytes", "count", "device", "dtype", "owner", "readonly", "source")
 
-    def __init__(self, address: int, count: int, dtype: Dtype, readonly: bool, source: Any, owner: Any) -> None:
+    def __init__(
+        self, address: int, count: int, dtype: Dtype, readonly: bool, source: Any, owner: Any, device: int = CPU
+    ) -> None:
         self.address = address
+        self.device = device
         self.count = count
         self.dtype = dtype
         self.bytes = count * _bytes_of[dtype]
@@ -127,24 +132,6 @@ def _of_view(source: Any, view: memoryview, name: str) -> Memory:
 # DLPack --------------------------------------------------------------------------------------------------------------
 
 
-class _DLTensor(Structure):
-    _fields_ = [
-        ("data", c_void_p),
-        ("device_type", c_int32),
-        ("device_id", c_int32),
-        ("ndim", c_int32),
-        ("code", c_uint8),
-        ("bits", c_uint8),
-        ("lanes", c_uint16),
-        ("shape", POINTER(c_int64)),
-        ("strides", POINTER(c_int64)),
-        ("byte_offset", c_uint64),
-    ]
-
-
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.argtypes = (ctypes.py_object, c_char_p)
-_capsule_pointer.restype = c_void_p
 _ON_HOST = (1, 3)
 # What has no table of sizes: (code, bits).
 _others_of = {(4, 16): Dtype.BF16, (6, 8): Dtype.BOOL, (10, 8): Dtype.F8_E4M3FN, (12, 8): Dtype.F8_E5M2}
@@ -155,16 +142,33 @@ def _dtype_of_dlpack(code: int, bits: int) -> Dtype | None:
     return _others_of.get((code, bits)) or _tables.get(code, {}).get(bits // 8)
 
 
-def _of_dlpack(source: Any, name: str) -> Memory:
+def is_on_host(source: Any) -> bool:
+    """Whether an array is in host memory, as far as it says where it is."""
+    where = getattr(source, "__dlpack_device__", None)
+    return where is None or where()[0] in _ON_HOST
+
+
+def to_host(source: Any) -> Any:
+    """An array in host memory: a copy of one that is on a device."""
+    if isinstance(source, DeviceArray):
+        return source.read()
+    return source if is_on_host(source) or not hasattr(source, "cpu") else source.cpu()
+
+
+def _of_dlpack(source: Any, name: str, may_be_on_device: bool) -> Memory:
     if getattr(source, "requires_grad", False):
         raise ValueError(f"{name} is a tensor that requires grad: use .detach()")
-    device = source.__dlpack_device__()
-    if device[0] not in _ON_HOST:
-        raise ValueError(f"{name} is not in host memory (DLPack device {device[0]})")
+    kind, id = source.__dlpack_device__()
+    device, order = CPU, {}
+    if kind not in _ON_HOST:
+        if not may_be_on_device:
+            raise ValueError(f"{name} is not in host memory (DLPack device {int(kind)})")
+        device = device_of_dlpack(int(kind), int(id), name)
+        order = {"stream": stream_of(device)}  # what the producer has asked of the device comes first
     is_bool = str(getattr(source, "dtype", "")) == "torch.bool"
     exported = source.view(sys.modules["torch"].uint8) if is_bool else source  # torch 1.13 does not export bool
-    capsule = exported.__dlpack__()
-    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    capsule = exported.__dlpack__(**order)
+    tensor = read_tensor(capsule)
     count = expected = 1
     for i in reversed(range(tensor.ndim)):
         count *= tensor.shape[i]
@@ -175,14 +179,27 @@ def _of_dlpack(source: Any, name: str) -> Memory:
     dtype = Dtype.BOOL if is_bool else _dtype_of_dlpack(tensor.code, tensor.bits)
     if dtype is None or tensor.lanes != 1:
         raise TypeError(f"{name} has elements for which there is no dtype ({getattr(source, 'dtype', '?')})")
-    return Memory((tensor.data or 0) + tensor.byte_offset, count, dtype, False, source, (capsule, exported))
+    return Memory((tensor.data or 0) + tensor.byte_offset, count, dtype, False, source, (capsule, exported), device)
+
+
+def _of_device_array(source: DeviceArray, name: str, may_be_on_device: bool) -> Memory:
+    if not may_be_on_device:
+        raise ValueError(f"{name} is not in host memory (device {source.device})")
+    address, count, dtype, device = source._memory()
+    source._follow()
+    return Memory(address, count, dtype, False, source, source, device)
 
 
 # Both ----------------------------------------------------------------------------------------------------------------
 
 
-def take(source: Any, name: str, dtype: str | Dtype | None = None, writes: bool = False) -> Memory:
-    """The memory of `source`, which messages call `name`. `dtype` reads elements of another type of the same size."""
+def take(
+    source: Any, name: str, dtype: str | Dtype | None = None, writes: bool = False, *, may_be_on_device: bool = False
+) -> Memory:
+    """The memory of `source`, which messages call `name`. `dtype` reads elements of another type of the same size.
+
+    Memory of a device can be used by what goes to the stream of the library's work from now on.
+    """
     try:
         view = memoryview(source)
     except TypeError:
@@ -191,7 +208,10 @@ def take(source: Any, name: str, dtype: str | Dtype | None = None, writes: bool 
             raise TypeError(f"{name} is a str, not an array{option}") from None
         if not hasattr(source, "__dlpack__"):
             raise TypeError(f"{name} is a {type(source).__name__}: it has neither the buffer protocol nor DLPack") from None
-        memory = _of_dlpack(source, name)
+        if isinstance(source, DeviceArray):
+            memory = _of_device_array(source, name, may_be_on_device)
+        else:
+            memory = _of_dlpack(source, name, may_be_on_device)
     else:
         memory = _of_view(source, view, name)
     if writes and memory.readonly:
@@ -204,6 +224,15 @@ def take(source: Any, name: str, dtype: str | Dtype | None = None, writes: bool 
     return memory
 
 
+def take_on(source: Any, name: str, device: int, dtype: str | Dtype | None = None, writes: bool = False) -> Memory:
+    """`take`, of memory that must be on this device."""
+    memory = take(source, name, dtype, writes, may_be_on_device=device != CPU)
+    if memory.device != device:
+        where = "in host memory" if memory.device == CPU else f"on {name_of(memory.device)}"
+        raise ValueError(f"{name} is {where}, not on {name_of(device)}")
+    return memory
+
+
 def empty(like: Any, count: int, blocks: int | None = None) -> Any:
     """A new array of the kind of `like`: of its shape, or with `blocks` of them, or flat with `count` elements."""
     shape = getattr(like, "shape", None)
@@ -213,4 +242,6 @@ def empty(like: Any, count: int, blocks: int | None = None) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(like, numpy.ndarray):
         return numpy.empty(count if blocks is None else (blocks, *shape), dtype=like.dtype)  # type: ignore[misc]
+    if isinstance(like, DeviceArray):
+        raise TypeError("there is no out, and Shoal makes no arrays on devices: give one, of torch for instance")
     raise TypeError(f"there is no out, and Shoal does not know how to make a {type(like).__name__}")

@@ -6,11 +6,13 @@ Nothing here refers to the objects that refer to it, so that the last of them fr
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import time
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,7 +21,8 @@ from ._api import Dtype, Status
 from ._arrays import find_dtype
 from ._library import check, check_generation, generation, lib
 from ._uses import Uses, wait_for_others
-from ._views import Views, make_array
+from ._views import Views, make_array, make_device_array
+from .devices import DeviceArray, Export, Streams
 from .errors import Error, StateError
 from .works import Work
 
@@ -33,6 +36,9 @@ GRAD = "gradients"
 SHARD = "shards"
 # How long other threads may stay in calls on a context that is closed.
 _PATIENCE_S = 5.0
+# How long another library may keep an array of a device that the program has dropped: torch's autograd lets go of some
+# on a thread of its own.
+_LINGER_S = 0.2
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -51,8 +57,10 @@ def in_use(method: _Method) -> _Method:
 class Context:
     """A context of the library. Freed when nothing uses it any more, or by ``close``."""
 
-    def __init__(self, world: World, groups: list[Group], handle: int, stays: bool) -> None:
+    def __init__(self, world: World, groups: list[Group], handle: int, stays: bool, device: int) -> None:
         self.world = world
+        self.device = device
+        self.streams = Streams()
         self.handle = handle
         self.stays = stays  # whole parameters stay from step to step
         self._uses = Uses()
@@ -100,7 +108,14 @@ class Context:
         """Makes a call that waits for other ranks. A thread that closes the world ends it."""
         with self.groups[0]._uses:
             self.live()  # another thread that closes the world has either seen this use, or is seen here
+            self.follow()
             self.check(_interrupts.call(self.groups, function, *arguments))
+
+    def follow(self) -> None:
+        """Later work of the library comes behind what others have asked of the device, who have arrays of this
+        context."""
+        if self.device:
+            self.streams.follow(self.device)
 
     # Views
 
@@ -112,7 +127,12 @@ class Context:
 
     def refuse_views(self, what: str, units: Sequence[int], call: str) -> None:
         """BufferError if arrays use memory that `call` gives up."""
-        names = self.views.names([(what, unit) for unit in units])
+        keys = [(what, unit) for unit in units]
+        names = self.views.names(keys)
+        until = time.monotonic() + _LINGER_S
+        while names and self.device and time.monotonic() < until:
+            time.sleep(0.001)
+            names = self.views.names(keys)
         if names:
             raise BufferError(
                 f"{call}: arrays still use {what} of {', '.join(names[:8])}: delete them first (a function that "
@@ -123,11 +143,27 @@ class Context:
         self, what: str, id: int, name: str, address: int, shape: Sequence[int], dtype: Dtype, readonly: bool
     ) -> Any:
         """An array of a parameter. It keeps this context."""
+        if self.device:
+            return self.device_array(self.views, (what, self.units[id]), name, address, shape, dtype, self.kinds[id])
         size = lib.shoal_dtype_bytes(dtype)
         for length in shape:
             size *= length
         view = self.views.make((what, self.units[id]), name, address, size, self)
         return make_array(view, shape, dtype, self.kinds[id], readonly=readonly)
+
+    def device_array(
+        self, views: Views, key: Hashable, name: str, address: int, shape: Sequence[int], dtype: Dtype, kind: str
+    ) -> Any:
+        """An array in memory of the device, which is one of `views`."""
+
+        def tell(user: DeviceArray | Export) -> None:
+            if isinstance(user, Export):
+                views.add(key, name, user)
+                self.streams.add(user)
+            else:
+                views.add(key, name, weakref.ref(user))
+
+        return make_device_array(self.device, address, shape, dtype, kind, self, tell)
 
     def close(self) -> None:
         if not self.is_usable:
@@ -148,6 +184,8 @@ class Context:
 
     def free(self, handle: int) -> None:
         self.handle = 0
+        with contextlib.suppress(Error):  # a device that has failed works no more
+            self.follow()
         lib.shoal_fsdp_free(handle)
         self.kept.clear()
 
@@ -221,7 +259,8 @@ def _fail(context: weakref.ref[Context], error: BaseException) -> int:
 class _Lent:
     """Arrays that a function of the program gets for the time of the call."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context | None) -> None:
+        self._context = context
         self._views = Views()
         self.is_kept = False  # a work that goes on uses them
 
@@ -229,6 +268,8 @@ class _Lent:
         self, name: str, address: int | None, shape: Sequence[int], dtype: int, *, kind: str = "numpy",
         readonly: bool = False,
     ) -> Any:  # fmt: skip
+        if self._context is not None and self._context.device:
+            return self._context.device_array(self._views, None, name, address or 0, shape, Dtype(dtype), kind)
         size = lib.shoal_dtype_bytes(dtype)
         for length in shape:
             size *= length
@@ -236,13 +277,15 @@ class _Lent:
         return make_array(view, shape, Dtype(dtype), kind, readonly=readonly)
 
     def take_back(self, what: str) -> None:
+        if self._context is not None:
+            self._context.follow()
         names = [] if self.is_kept else self._views.names()
         if names:
             raise BufferError(f"{what} has kept an array of {', '.join(names)}, which was valid during the call")
 
 
 def _guarded(context: weakref.ref[Context], what: str, call: Callable[[_Lent], None]) -> int:
-    lent = _Lent()
+    lent = _Lent(context())
     try:
         call(lent)
         lent.take_back(what)

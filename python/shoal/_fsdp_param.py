@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from . import _api, _fsdp_context
 from ._api import FSDP_ALL_RANKS, Dtype, Status
-from ._arrays import Memory, find_dtype, take
+from ._arrays import Memory, find_dtype, take, take_on, to_host
 from ._fsdp_context import GRAD, SHARD, WHOLE, Context, GatherExtension, in_use
 from ._library import check, lib
 from ._views import new_array, shape_of
@@ -31,10 +31,13 @@ def _is_same(value: Any, own: Any) -> bool:
     if value is None or own is None:
         return value is own
     try:
-        given, kept = take(value, "value"), take(own, "own")
+        given = take(value, "value", may_be_on_device=True)
+        kept = take(own, "own", may_be_on_device=True)
     except (TypeError, ValueError):
         return False
-    if (given.count, given.dtype, shape_of(value)) != (kept.count, kept.dtype, shape_of(own)):
+    if (given.count, given.dtype, given.device) != (kept.count, kept.dtype, kept.device):
+        return False
+    if shape_of(value) != shape_of(own):
         return False
     return given.address == kept.address or given.count == 0
 
@@ -110,8 +113,9 @@ class Param:
         return slice(layout.offset, layout.offset + layout.length)
 
     def zeros(self, dtype: str | None = None) -> Any:
-        """A new array with the shape of the shard: a moment of an optimizer, say."""
-        return new_array(self.shard_shape, find_dtype(dtype or self.dtype), self._context.kinds[self._id])
+        """A new array with the shape of the shard, on the same device: a moment of an optimizer, say."""
+        kind = self._context.kinds[self._id]
+        return new_array(self.shard_shape, find_dtype(dtype or self.dtype), kind, self._context.device)
 
     def __repr__(self) -> str:
         if not self._context.handle:
@@ -218,8 +222,8 @@ class Param:
 
     # Values
 
-    def _take(self, source: Any, what: str, shape: Sequence[int], dtype: Dtype, writes: bool = False) -> Memory:
-        memory = take(source, what, dtype, writes=writes)
+    def _take(self, source: Any, what: str, shape: Sequence[int], dtype: Dtype) -> Memory:
+        memory = take(to_host(source) if self._context.device else source, what, dtype)
         if shape_of(source) != tuple(shape):
             raise ValueError(f"{self._name}: {what} has shape {shape_of(source)}, not {tuple(shape)}")
         return memory
@@ -235,6 +239,7 @@ class Param:
         """Sets this rank's part from the whole parameter, which every rank has."""
         memory = self._take_full(full)
         self._refuse_views("load")
+        self._context.follow()
         self._context.check(lib.shoal_fsdp_load(self._handle(), memory.address))
 
     @in_use
@@ -246,6 +251,7 @@ class Param:
             wanted[layout.dim] = given[layout.dim]
         memory = self._take(part, "part", wanted, Dtype(layout.dtype))
         self._refuse_views("load_slice")
+        self._context.follow()
         self._context.check(lib.shoal_fsdp_load_slice(self._handle(), offset, wanted[layout.dim], memory.address))
 
     @in_use
@@ -270,8 +276,10 @@ class Param:
         return out
 
     def _own(self, shard: Any, dtype: str | None, writes: bool) -> Memory:
-        known = take(shard, "shard", dtype)
-        return self._take(shard, "shard", self.shard_shape, known.dtype, writes=writes)
+        memory = take_on(shard, "shard", self._context.device, dtype, writes)
+        if shape_of(shard) != self.shard_shape:
+            raise ValueError(f"{self._name}: shard has shape {shape_of(shard)}, not {self.shard_shape}")
+        return memory
 
     @in_use
     def gather_array(self, shard: Any, root: int | None = None, *, dtype: str | None = None) -> Any:
@@ -289,6 +297,7 @@ class Param:
         """Sets `shard`, an array that is shaped like this rank's part, from the whole one."""
         own = self._own(shard, dtype, True)
         memory = self._take(full, "full", self.shape, own.dtype)
+        self._context.follow()
         self._context.check(lib.shoal_fsdp_load_array(self._handle(), own.dtype, memory.address, own.address))
 
     @in_use

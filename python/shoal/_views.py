@@ -11,11 +11,12 @@ import ctypes
 import gc
 import sys
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 from ._api import Dtype
 from ._uses import Uses
+from .devices import CPU, DeviceArray, Export, dlpack_of
 
 _numpy_names = {
     Dtype.F64: "f8", Dtype.F32: "f4", Dtype.F16: "f2", Dtype.BF16: "u2", Dtype.I8: "i1", Dtype.I16: "i2",
@@ -45,16 +46,20 @@ class Views:
     __slots__ = ("_blocks",)
 
     def __init__(self) -> None:
-        self._blocks: dict[Hashable, list[tuple[weakref.ref[Any], str]]] = {}
+        self._blocks: dict[Hashable, list[tuple[Callable[[], object | None], str]]] = {}
 
     def make(self, key: Hashable, name: str, address: int | None, size: int, owner: Any) -> memoryview:
         """A view of bytes, which keeps `owner`. `name` is for error texts."""
         kind: Any = ctypes.c_ubyte * size
         block = kind.from_address(address) if size else kind()
         block.owner = owner
-        known = [entry for entry in self._blocks.get(key, ()) if entry[0]() is not None]
-        self._blocks[key] = [*known, (weakref.ref(block), name)]
+        self.add(key, name, weakref.ref(block))
         return memoryview(block).cast("B")
+
+    def add(self, key: Hashable, name: str, probe: Callable[[], object | None]) -> None:
+        """Memory that an array uses as long as `probe` gives something."""
+        known = [entry for entry in self._blocks.get(key, ()) if entry[0]() is not None]
+        self._blocks[key] = [*known, (probe, name)]
 
     def _names(self, keys: Sequence[Hashable] | None) -> list[str]:
         chosen = list(self._blocks) if keys is None else keys
@@ -98,10 +103,28 @@ def make_array(view: memoryview, shape: Sequence[int], dtype: Dtype, kind: str, 
     return numpy.ndarray(tuple(shape), _numpy_names[dtype], view.toreadonly() if readonly else view)
 
 
-def new_array(shape: Sequence[int], dtype: Dtype, kind: str) -> Any:
+def make_device_array(
+    device: int, address: int, shape: Sequence[int], dtype: Dtype, kind: str, owner: Any,
+    tell: Callable[[DeviceArray | Export], None],
+) -> Any:  # fmt: skip
+    """An array in memory of a device, or a tensor of torch over it. `tell` gets what keeps the memory in use."""
+    array = DeviceArray(device, address, shape, dtype, owner, tell)
+    if kind != "torch":
+        tell(array)
+        return array
+    torch = sys.modules["torch"]
+    if array.nbytes == 0:
+        return torch.empty(tuple(shape), dtype=_torch_dtype(dtype), device=f"cuda:{dlpack_of(device)[1]}")
+    return torch.from_dlpack(array)
+
+
+def new_array(shape: Sequence[int], dtype: Dtype, kind: str, device: int = CPU) -> Any:
     """A new array of zeros."""
     if kind == "torch":
-        return sys.modules["torch"].zeros(tuple(shape), dtype=_torch_dtype(dtype))
+        where = "cpu" if device == CPU else f"cuda:{dlpack_of(device)[1]}"
+        return sys.modules["torch"].zeros(tuple(shape), dtype=_torch_dtype(dtype), device=where)
+    if device != CPU:
+        raise TypeError("Shoal makes no arrays on devices: add parameters as tensors of torch, or make arrays yourself")
     import numpy
 
     return numpy.zeros(tuple(shape), _numpy_names[dtype])

@@ -32,11 +32,12 @@ from typing import Any, NamedTuple
 
 from . import _api, _fsdp_context
 from ._api import FSDP_ALL_UNITS, Reshard, Sharded
-from ._arrays import find_dtype, take
+from ._arrays import find_dtype, take, to_host
 from ._fsdp_context import GRAD, WHOLE, Context, GatherExtension, GatherRows, ReducedGradients, in_use
 from ._fsdp_param import Param, ParamItem
 from ._library import check, lib
 from ._views import kind_of, shape_of
+from .devices import find_device
 from .errors import InvalidError
 from .groups import Group
 from .meshes import Mesh
@@ -145,14 +146,15 @@ class Unit:
         """Adds a parameter, before the first forward pass and on all ranks alike.
 
         `values` is the whole parameter, of which this rank copies its part; or a shape, for zeros of `dtype`. `dim` is
-        the dimension that is cut.
+        the dimension that is cut. Of a tensor on the context's device, there is a copy in host memory for the time of
+        the call.
         """
         if name in self._params:
             raise ValueError(f"the unit has a parameter {name} already")
         if isinstance(values, tuple):
             kind, shape, address, found = "numpy", values, None, find_dtype(dtype or "f32")
         else:
-            memory = take(values, name, dtype)
+            memory = take(to_host(values) if self._context.device else values, name, dtype)
             kind, shape, address, found = kind_of(values), shape_of(values), memory.address, memory.dtype
         number = ctypes.c_int()
         sizes = (ctypes.c_int64 * max(len(shape), 1))(*shape)
@@ -384,7 +386,8 @@ def _create(ranks: Group | Mesh, replicated: bool, options: Any) -> Context:
     groups = _groups_of(ranks)
     with _using(groups):
         check(function(ranks._live(), ctypes.byref(options), ctypes.byref(handle)))
-        context = Context(ranks._world, groups, handle.value or 0, options.sharded != Sharded.SHARDED_PARAMETERS)
+        stays = options.sharded != Sharded.SHARDED_PARAMETERS
+        context = Context(ranks._world, groups, handle.value or 0, stays, options.device)
     return context
 
 
@@ -397,12 +400,16 @@ class Fsdp:
     `param_dtype` is that of whole parameters and their gradients, `reduce_dtype` the one in which gradients are summed.
     `reshard` is "default", "always", "never", or a number of neighbours that keep one copy among them. `sharded` is
     "parameters", "gradients" (ZeRO-2) or "state" (ZeRO-1). The rest is as in shoal/fsdp.h.
+
+    With `device`, "cuda", shards, whole parameters and gradients are there. Parameters that are added as tensors of
+    torch are tensors of torch on that GPU, others are :class:`~shoal.DeviceArray`, which other libraries take by
+    DLPack. Arrays of whole values (``load``, ``gather``, ``broadcast``) are host memory all the same.
     """
 
     def __init__(
         self, ranks: Group | Mesh, *, param_dtype: str | None = None, reduce_dtype: str | None = None,
         reshard: str | int = "default", forward_prefetch: int = 0, divide_factor: float = 0.0, force_sum: bool = False,
-        max_reduces: int = 0, sharded: str = "parameters", replicated: bool = False,
+        max_reduces: int = 0, sharded: str = "parameters", replicated: bool = False, device: str | None = None,
     ) -> None:  # fmt: skip
         partly = isinstance(reshard, int)
         options = _api.shoal_fsdp_options(
@@ -416,6 +423,7 @@ class Fsdp:
             force_sum=force_sum,
             max_reduces=max_reduces,
             sharded=_choose(_shardeds, "sharded", sharded),
+            device=find_device(device),
         )
         self._context = _create(ranks, replicated, options)
         self._ranks = ranks
@@ -521,6 +529,7 @@ class Fsdp:
         """Removes the gradients of the shards, and pending ones. All ranks call it at the same place."""
         handle = self._context.seen()
         self._refuse_views(GRAD, "zero_grad")
+        self._context.follow()
         self._context.check(lib.shoal_fsdp_zero_grad(handle))
 
     @in_use
@@ -547,6 +556,7 @@ class Fsdp:
         """Ends a step that has failed, so that another can begin. On all ranks."""
         handle = self._context.live()
         self._refuse_views(WHOLE, "reset")
+        self._context.follow()
         status = lib.shoal_fsdp_reset(handle)
         self._context.raised = None
         self._end()

@@ -19,6 +19,7 @@ from ._api import ANY_RANK, CollectiveKind, Dtype, ReduceOp, Status
 from ._arrays import Memory, empty, take
 from ._library import check, check_generation, generation, lib
 from ._uses import Uses, wait_for_others
+from .devices import CPU, name_of
 from .errors import StateError
 from .windows import Symmetric, Window
 from .works import Work
@@ -43,6 +44,10 @@ def _find_op(name: str | ReduceOp) -> ReduceOp:
     if found is None:
         raise ValueError(f"there is no reduce operator '{name}': {', '.join(_ops)}")
     return found
+
+
+def _take(source: Any, name: str, dtype: str | None = None, writes: bool = False) -> Memory:
+    return take(source, name, dtype, writes, may_be_on_device=True)
 
 
 def _same(name: str, left: Memory, right: Memory) -> None:
@@ -215,9 +220,13 @@ class Group:
         counts: Any = None, send_counts: Any = None, recv_counts: Any = None, timeout: float | None = None,
         result: Any = None,
     ) -> Work:  # fmt: skip
+        devices = [memory.device for memory in (send, recv) if memory]
+        if len(set(devices)) > 1:
+            raise ValueError(f"data and out are on {name_of(devices[0])} and {name_of(devices[1])}, not on one device")
         call = _api.shoal_collective(
             struct_size=ctypes.sizeof(_api.shoal_collective), kind=kind, dtype=dtype or 0, reduce=_find_op(op),
-            root=root, send=send.address if send else None, recv=recv.address if recv else None, count=count,
+            device=devices[0] if devices else CPU, root=root, count=count,
+            send=send.address if send else None, recv=recv.address if recv else None,
             counts=counts, send_counts=send_counts, recv_counts=recv_counts, factor=factor or 0.0,
             timeout_s=timeout or 0.0,
         )  # fmt: skip
@@ -238,7 +247,7 @@ class Group:
         self, data: Any, root: int = 0, *, dtype: str | None = None, timeout: float | None = None
     ) -> Work:
         """Starts a broadcast."""
-        memory = take(data, "data", dtype, writes=self._rank != root)
+        memory = _take(data, "data", dtype, writes=self._rank != root)
         return self._start(
             CollectiveKind.KIND_BROADCAST, recv=memory, count=memory.count, dtype=memory.dtype, root=root,
             timeout=timeout, result=data,
@@ -253,8 +262,8 @@ class Group:
         dtype: str | None = None, timeout: float | None = None,
     ) -> Work:  # fmt: skip
         """Starts an all_reduce."""
-        send = take(data, "data", dtype, writes=out is None)
-        recv = send if out is None else take(out, "out", dtype, writes=True)
+        send = _take(data, "data", dtype, writes=out is None)
+        recv = send if out is None else _take(out, "out", dtype, writes=True)
         self._same_counts("all_reduce", send, recv)
         return self._start(
             CollectiveKind.KIND_ALL_REDUCE, send=send, recv=recv, count=send.count, dtype=send.dtype,
@@ -283,8 +292,8 @@ class Group:
     ) -> Work:  # fmt: skip
         """Starts a reduce."""
         is_root = self._rank == root
-        send = take(data, "data", dtype, writes=is_root and out is None)
-        recv = send if out is None else take(out, "out", dtype, writes=True)
+        send = _take(data, "data", dtype, writes=is_root and out is None)
+        recv = send if out is None else _take(out, "out", dtype, writes=True)
         if is_root:
             self._same_counts("reduce", send, recv)
         return self._start(
@@ -305,11 +314,11 @@ class Group:
         timeout: float | None = None,
     ) -> Work:  # fmt: skip
         """Starts an all_gather."""
-        send = take(data, "data", dtype)
+        send = _take(data, "data", dtype)
         if out is None:
             total = send.count * self._n_ranks if counts is None else sum(counts)
             out = empty(data, total, self._n_ranks if counts is None else None)
-        recv = take(out, "out", dtype, writes=True)
+        recv = _take(out, "out", dtype, writes=True)
         _same("all_gather", send, recv)
         if counts is None and recv.count != send.count * self._n_ranks:
             raise ValueError(
@@ -346,12 +355,12 @@ class Group:
         counts: Sequence[int] | None = None, dtype: str | None = None, timeout: float | None = None,
     ) -> Work:  # fmt: skip
         """Starts a reduce_scatter."""
-        send = take(data, "data", dtype)
+        send = _take(data, "data", dtype)
         count = _divided("reduce_scatter", "data", send, self._n_ranks) if counts is None else 0
         listed = None if counts is None else _counts("reduce_scatter", "counts", counts, send, self._n_ranks)
         own = count if counts is None else counts[self._rank]
         out = empty(data, own) if out is None else out
-        recv = take(out, "out", dtype, writes=True)
+        recv = _take(out, "out", dtype, writes=True)
         _same("reduce_scatter", send, recv)
         if recv.count != own:
             raise ValueError(f"reduce_scatter: out has {recv.count} elements, this rank gets {own}")
@@ -375,12 +384,12 @@ class Group:
         recv_counts: Sequence[int] | None = None, dtype: str | None = None, timeout: float | None = None,
     ) -> Work:  # fmt: skip
         """Starts an all_to_all."""
-        send = take(data, "data", dtype)
+        send = _take(data, "data", dtype)
         if (send_counts is None) != (recv_counts is None):
             raise ValueError("all_to_all: send_counts and recv_counts are given together")
         if out is None:
             out = empty(data, send.count if recv_counts is None else sum(recv_counts))
-        recv = take(out, "out", dtype, writes=True)
+        recv = _take(out, "out", dtype, writes=True)
         _same("all_to_all", send, recv)
         if send_counts is None or recv_counts is None:
             self._same_counts("all_to_all", send, recv)
@@ -410,13 +419,13 @@ class Group:
         dtype: str | None = None, timeout: float | None = None,
     ) -> Work:  # fmt: skip
         """Starts a gather."""
-        send = take(data, "data", dtype)
+        send = _take(data, "data", dtype)
         recv = None
         if self._rank == root:
             total = send.count * self._n_ranks if counts is None else sum(counts)
             if out is None:
                 out = empty(data, total, self._n_ranks if counts is None else None)
-            recv = take(out, "out", dtype, writes=True)
+            recv = _take(out, "out", dtype, writes=True)
             _same("gather", send, recv)
             if recv.count != total:
                 raise ValueError(f"gather: out has {recv.count} elements, all ranks have {total}")
@@ -442,10 +451,10 @@ class Group:
         timeout: float | None = None,
     ) -> Work:  # fmt: skip
         """Starts a scatter."""
-        recv = take(out, "out", dtype, writes=True)
+        recv = _take(out, "out", dtype, writes=True)
         send = None
         if self._rank == root:
-            send = take(data, "data", dtype)
+            send = _take(data, "data", dtype)
             _same("scatter", send, recv)
             if counts is None and send.count != recv.count * self._n_ranks:
                 raise ValueError(

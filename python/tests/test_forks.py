@@ -35,9 +35,9 @@ OBJECTS = {
     "Param": lambda world: make_fsdp(world)["w"],
     "Saving": lambda world: shoal.save_start(world.group, FOLDER.name, {"step": 1}),
 }
-# Classes of values, which have nothing of the library's.
+# Classes of values, which have nothing of the library's; and DeviceArray, which needs a device (test_devices.py).
 VALUES = {
-    "Alias", "CheckpointInfo", "GatherExtension", "GatherRows", "Item", "MemoryReport", "Progress", "ReducedGradients",
+    "Alias", "CheckpointInfo", "DeviceArray", "GatherExtension", "GatherRows", "Item", "MemoryReport", "Progress", "ReducedGradients",
 }  # fmt: skip
 FOLDER = tempfile.TemporaryDirectory()
 
