@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tensors of torch on a GPU: the example. Without a GPU it runs on the CPU."""
+"""Tensors of torch on a GPU: the example, and exchanges by DLPack. Without a GPU the same programs run on the CPU."""
 
 import importlib.util
 import os
@@ -13,6 +13,7 @@ import shoal
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "torch_gpu.py"
+EXCHANGES = ROOT / "tests" / "torch_dlpack_gpu.py"
 TIMEOUT = 300.0
 
 
@@ -99,3 +100,13 @@ def test_two_ranks_on_gpus():
     output = on_gpu("-m", "shoal", "run", "--no-label", "-n", "2", sys.executable, str(EXAMPLE), "--steps", "30")
     digests = [line.split()[-1] for line in output.splitlines() if "parameters" in line]
     assert len(digests) == 2 and digests[0] == digests[1]
+
+
+def test_exchanges_on_the_cpu():
+    output = run(str(EXCHANGES), "--device", "cpu", "--count", "300")
+    assert output.splitlines()[-1] == "300 exchanges, 0 wrong"
+
+
+def test_exchanges_on_a_gpu():
+    output = on_gpu(str(EXCHANGES), "--count", "200", "--seed", "100000")
+    assert output.splitlines()[-1] == "200 exchanges, 0 wrong"
