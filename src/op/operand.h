@@ -47,8 +47,9 @@ void op_flat_close(struct op_flat *flat);
 /* Why a device other than the host has failed, or SHOAL_OK: after kernels that give no status. */
 shoal_status op_check_device(shoal_device device);
 
-/* Copies bytes of a device to host memory, behind the device's work so far, and waits until that is done: so many seconds
-   at most, 0 for SHOAL_TIMEOUT. A call of a group gives the group's timeout, past which its other ranks do not wait. */
+/* Copies bytes of a device to host memory, behind the device's work so far, and waits until that is done: so many
+   seconds at most, 0 for SHOAL_TIMEOUT. A call of a group gives the group's timeout, past which its other ranks do not
+   wait. */
 shoal_status op_read_bytes(shoal_device device, void *target, struct address source, size_t bytes,
                            double timeout_s);
 /* shoal_read, with such a timeout. */

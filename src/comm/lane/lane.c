@@ -291,8 +291,8 @@ static inline shoal_status run_blocking(struct lane *lane, struct collective *co
     return status == SHOAL_OK ? SHOAL_OK : fail_run(lane, status);
 }
 
-/* The call cannot be put behind the work of the device so far. The other ranks, which must not wait for it, are told whose
-   device it is. */
+/* The call cannot be put behind the work of the device so far. The other ranks, which must not wait for it, are told
+   whose device it is. */
 static __attribute__((noinline, cold)) shoal_status fail_unmarked(struct lane *lane, shoal_status status)
 {
     return part_fail_unissued(&lane->part, transport_name_rank(lane->part.peers, status));
