@@ -44,6 +44,21 @@ const struct case_row case_rows[] = {
 };
 const size_t case_n_rows = sizeof case_rows / sizeof case_rows[0];
 
+#define LARGE(name, kind, n_ranks, dst, src)                                 \
+    {                                                                        \
+        name, kind, MODEL_LARGE, n_ranks, dst, src, false, true, BAR_NONE, 0 \
+    }
+
+const struct case_row case_large_rows[] = {
+    LARGE("pack bf16, large", CASE_PACK, 3, BF16, BF16),
+    LARGE("pack bf16->f32, large", CASE_PACK, 3, F32, BF16),
+    LARGE("unpack bf16, large", CASE_UNPACK, 3, BF16, BF16),
+    LARGE("cast f32->bf16, large", CASE_CAST, 1, BF16, F32),
+    LARGE("SGD, large", CASE_SGD, 1, F32, F32),
+    LARGE("squares, large", CASE_SQUARES, 1, F32, F32),
+};
+const size_t case_n_large_rows = sizeof case_large_rows / sizeof case_large_rows[0];
+
 /* Models ------------------------------------------------------------------------------------------------- */
 
 struct shape {
@@ -59,6 +74,8 @@ static const struct shape gpt2_layer[] = {{2304, 768}, {2304, 1}, {768, 768},  {
                                           {768, 1},    {768, 1},  {768, 1},    {768, 1}};
 static const struct shape gpt2_ends[] = {{50257, 768}, {1024, 768}, {768, 1}, {768, 1}};
 #define GPT2_LAYERS 12
+static const struct shape large[] = {{65537, 35003}};     /* more than 2^31 elements */
+static const struct shape large_f32[] = {{32771, 35003}}; /* more than 2^32 bytes */
 
 static size_t align_up(size_t bytes)
 {
@@ -91,6 +108,9 @@ static int64_t count_row_elems(const struct case_work *work)
 
 static void add_model(struct case_work *work, int divisor)
 {
+    if (work->row->model == MODEL_NONE) {
+        return;
+    }
     if (work->row->model == MODEL_LLAMA) {
         ADD(work, llama_layer, divisor);
     } else if (work->row->model == MODEL_GPT2) {
@@ -100,6 +120,10 @@ static void add_model(struct case_work *work, int divisor)
             ADD(work, gpt2_layer, divisor);
         }
         ADD(work, gpt2_ends, divisor);
+    } else if (work->row->src_dtype == F32 || work->row->dst_dtype == F32) {
+        ADD(work, large_f32, divisor);
+    } else {
+        ADD(work, large, divisor);
     }
     const int64_t elems_of_128_bytes = 128 / (int64_t)dtype_bytes(work->row->src_dtype);
     const int64_t over = count_row_elems(work) % elems_of_128_bytes;
@@ -163,15 +187,16 @@ static void size_rows(struct case_work *work, size_t dst_bytes, size_t src_bytes
     }
 }
 
-/* The parameters, then both moments, each like the gradients. */
+/* The parameters, then both moments of AdamW, each like the gradients. */
 static void size_update(struct case_work *work)
 {
+    const bool has_moments = work->row->kind == CASE_ADAMW;
     const size_t bytes = place(work, sizeof(float), whole_elems);
     work->in_bytes = bytes;
-    work->out_bytes = 3 * bytes;
-    work->positive_at = 2 * bytes;
+    work->out_bytes = has_moments ? 3 * bytes : bytes;
+    work->positive_at = has_moments ? 2 * bytes : bytes;
     work->is_out_read = true;
-    work->moved_bytes = count_elems(work) * 7 * sizeof(float);
+    work->moved_bytes = count_elems(work) * (has_moments ? 7 : 3) * sizeof(float);
 }
 
 void case_size(struct case_work *work, const struct case_row *row, int divisor)
@@ -204,6 +229,7 @@ void case_size(struct case_work *work, const struct case_row *row, int divisor)
         work->moved_bytes = work->count * (CASE_SOURCES * src_bytes + dst_bytes);
         break;
     case CASE_ADAMW:
+    case CASE_SGD:
         size_update(work);
         break;
     case CASE_SQUARES:
@@ -290,7 +316,8 @@ static void run_reduce(const struct case_work *work, const struct kernel_table *
 static void run_update(const struct case_work *work, const struct kernel_table *kernels, struct address in,
                        struct address out)
 {
-    const struct kernel_rates rates = {.decay = 1e-5,
+    const struct kernel_rates rates = {.lr = 1e-3,
+                                       .decay = 1e-5,
                                        .beta1 = 0.9,
                                        .one_minus_beta1 = 0.1,
                                        .beta2 = 0.999,
@@ -301,16 +328,20 @@ static void run_update(const struct case_work *work, const struct kernel_table *
     struct kernel_update updates[CASE_TENSORS_MOST];
     for (size_t i = 0; i < work->n_tensors; i++) {
         const struct case_tensor *tensor = &work->tensors[i];
-        updates[i] = (struct kernel_update){
-            .data = at(out, tensor->at),
-            .gradient = at(in, tensor->at),
-            .moments = {at(out, work->in_bytes + tensor->at), at(out, 2 * work->in_bytes + tensor->at)},
-            .count = (size_t)whole_elems(work, tensor),
-            .dtype = SHOAL_F32,
-            .gradient_dtype = SHOAL_F32,
-            .rates = rates};
+        updates[i] = (struct kernel_update){.data = at(out, tensor->at),
+                                            .gradient = at(in, tensor->at),
+                                            .moments = {ADDRESS_NONE, ADDRESS_NONE},
+                                            .count = (size_t)whole_elems(work, tensor),
+                                            .dtype = SHOAL_F32,
+                                            .gradient_dtype = SHOAL_F32,
+                                            .rates = rates};
+        for (size_t k = 0; k < 2 && work->row->kind == CASE_ADAMW; k++) {
+            updates[i].moments[k] = at(out, (k + 1) * work->in_bytes + tensor->at);
+        }
     }
-    gpu_need(kernels->update(KERNEL_ADAMW, updates, work->n_tensors), "update");
+    gpu_need(
+        kernels->update(work->row->kind == CASE_ADAMW ? KERNEL_ADAMW : KERNEL_SGD, updates, work->n_tensors),
+        "update");
 }
 
 static void run_squares(const struct case_work *work, const struct kernel_table *kernels, struct address in,
@@ -347,6 +378,7 @@ void case_run(const struct case_work *work, const struct kernel_table *kernels, 
         run_reduce(work, kernels, in, out);
         break;
     case CASE_ADAMW:
+    case CASE_SGD:
         run_update(work, kernels, in, out);
         break;
     case CASE_SQUARES:

@@ -22,6 +22,7 @@ enum case_kind {
     CASE_CAST, /* of one rank's shard */
     CASE_REDUCE,
     CASE_ADAMW,
+    CASE_SGD,
     CASE_SQUARES
 };
 
@@ -29,6 +30,7 @@ enum case_model {
     MODEL_LLAMA, /* a layer of Llama 8B */
     MODEL_GPT2,  /* a layer of GPT-2 124M */
     MODEL_GPT2_WHOLE,
+    MODEL_LARGE, /* one tensor of more than 4 GiB, whose rows have an odd number of elements */
     MODEL_NONE
 };
 
@@ -55,6 +57,9 @@ struct case_row {
 
 extern const struct case_row case_rows[];
 extern const size_t case_n_rows;
+/* Whose bits are compared only. */
+extern const struct case_row case_large_rows[];
+extern const size_t case_n_large_rows;
 
 /* A case with its sizes. */
 struct case_work {

@@ -3,21 +3,23 @@
  * The speed of the kernels of device "cuda", as the library calls them (kernel/table.h), beside what the memory of the GPU can
  * do: the ceiling is the better of the driver's copy and a flat copy, 4 GiB read and written.
  *
- *   gpu_kernels [--only WORDS] [--samples 60] [--divisor 1] [--json FILE]
+ *   gpu_kernels [--only WORDS] [--samples 60] [--divisor 1] [--large yes] [--json FILE]
  *
  *   --only     rows whose names have these words; those that the ceiling needs are always measured
  *   --divisor  divides the sizes, to try the program; what it then prints are no results
+ *   --large    only compares bits, of tensors with more than 4 GiB
  *   --json     a line for each row, for bench/gpu/table.py
  *
  * A sample is the time between two events around several runs, by the number of runs. A copy stands before the first event, so
  * that all of them are queued when it ends: the host's time does not count. Regions are taken in turns, so that more than 180
  * MB are read before one comes again, except in rows that are called warm. Before the times, one run is compared with the
- * CPU's kernel, bit by bit. Exit status 1 if one differs.
+ * CPU's kernel, bit by bit. Exit status 3 if one differs.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cases.h"
 #include "driver.h"
@@ -41,6 +43,7 @@ static struct {
     const char *json;
     int samples;
     int divisor;
+    bool is_large;
 } request = {.samples = 60, .divisor = 1};
 
 static shoal_device device;
@@ -82,6 +85,9 @@ static void fill_pattern(uint16_t *values, size_t count, uint16_t kept_bits)
 static void fill(struct address region, size_t bytes, uint16_t kept_bits)
 {
     static uint16_t *pattern;
+    if (bytes == 0) {
+        return;
+    }
     pattern = pattern ? pattern : malloc(PATTERN_BYTES);
     if (!pattern) {
         gpu_end("no memory");
@@ -112,12 +118,16 @@ static void fill_regions(const struct case_work *work, const struct regions *reg
 
 /* Bits --------------------------------------------------------------------------------------------------- */
 
+/* In large pages, which are there sooner. */
 static void *allocate(size_t bytes)
 {
-    void *memory = aligned_alloc(CASE_ALIGNMENT, round_up(bytes));
+    const size_t page = (size_t)2 << 20;
+    const size_t rounded = (bytes + page - 1) / page * page;
+    void *memory = aligned_alloc(page, rounded);
     if (!memory) {
         gpu_end("no memory");
     }
+    (void)madvise(memory, rounded, MADV_HUGEPAGE);
     return memory;
 }
 
@@ -333,12 +343,15 @@ static void read_arguments(int argc, char **argv)
             request.only = value;
         } else if (value && strcmp(argv[i], "--json") == 0) {
             request.json = value;
+        } else if (value && strcmp(argv[i], "--large") == 0) {
+            request.is_large = strcmp(value, "yes") == 0;
         } else if (value && strcmp(argv[i], "--samples") == 0) {
             request.samples = (int)strtol(value, NULL, 10);
         } else if (value && strcmp(argv[i], "--divisor") == 0) {
             request.divisor = (int)strtol(value, NULL, 10);
         } else {
-            gpu_end("usage: gpu_kernels [--only WORDS] [--samples 60] [--divisor 1] [--json FILE]");
+            gpu_end(
+                "usage: gpu_kernels [--only WORDS] [--samples 60] [--divisor 1] [--large yes] [--json FILE]");
         }
     }
     if (request.samples < 1 || request.samples > SAMPLES_MOST || request.divisor < 1) {
@@ -354,14 +367,8 @@ static void make_delay(void)
     fill(delay[0], delay_bytes, 0x807f);
 }
 
-int main(int argc, char **argv)
+static void run_rows(void)
 {
-    read_arguments(argc, argv);
-    json = request.json ? fopen(request.json, "w") : NULL;
-    if (request.json && !json) {
-        gpu_end("%s cannot be written", request.json);
-    }
-    device = gpu_open();
     timer = gpu_timer_make();
     make_delay();
     printf("%-34s %9s %9s %7s %6s %9s  %s\n", request.divisor > 1 ? "(small: no results)" : "row", "MB", "us",
@@ -373,8 +380,47 @@ int main(int argc, char **argv)
             run_row(row);
         }
     }
+}
+
+static void run_large_rows(void)
+{
+    static struct case_work work;
+    for (size_t i = 0; i < case_n_large_rows; i++) {
+        case_size(&work, &case_large_rows[i], request.divisor);
+        struct regions regions = make_regions(&work, /*has_flat=*/false);
+        fill_regions(&work, &regions);
+        bool is_wrong = !compare(&work, &regions);
+        n_wrong += is_wrong;
+        printf("%-24s %7.2f GB in, %7.2f GB out: %s\n", work.row->name, (double)work.in_bytes * 1e-9,
+               (double)work.out_bytes * 1e-9, is_wrong ? "WRONG" : "the CPU's bits");
+        (void)fflush(stdout);
+        if (json) {
+            (void)fprintf(
+                json,
+                "{\"bench\": \"gpu_large\", \"case\": \"%s\", \"in_bytes\": %zu, \"out_bytes\": %zu, "
+                "\"wrong\": %d}\n",
+                work.row->name, work.in_bytes, work.out_bytes, is_wrong);
+        }
+        gpu_free(regions.in);
+        gpu_free(regions.out);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    read_arguments(argc, argv);
+    json = request.json ? fopen(request.json, "w") : NULL;
+    if (request.json && !json) {
+        gpu_end("%s cannot be written", request.json);
+    }
+    device = gpu_open();
+    if (request.is_large) {
+        run_large_rows();
+    } else {
+        run_rows();
+    }
     if (json) {
         (void)fclose(json);
     }
-    return n_wrong == 0 ? 0 : 1;
+    return n_wrong == 0 ? 0 : 3;
 }

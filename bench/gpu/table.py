@@ -4,11 +4,12 @@
 
     table.py FOLDER
 
-Reads the files *.jsonl of a folder: kernels*.jsonl (gpu_kernels), torch*.jsonl (torch_kernels.py, torch_host.py), host*.jsonl and
+Reads the files *.jsonl of a folder: kernels*.jsonl and, from PTX, jit*.jsonl (gpu_kernels), torch*.jsonl (torch_kernels.py, torch_host.py), host*.jsonl and
 counted*.jsonl (gpu_host), load.NAME.jsonl (gpu_host --load yes). Where a program was run several times, the median of its runs
 counts.
 """
 import json
+import math
 import pathlib
 import statistics
 import sys
@@ -19,7 +20,10 @@ LOAD_BARS = {"cold": 500, "warm": 20}
 
 def read(folder):
     lines = []
-    for path in sorted(pathlib.Path(folder).glob("*.jsonl")):
+    # *.partial: of programs that failed.
+    for path in sorted((*pathlib.Path(folder).glob("*.jsonl"), *pathlib.Path(folder).glob("*.partial"))):
+        if path.suffix == ".partial":
+            print(f"{path.stem}: failed, and what there is of it is below")
         for text in path.read_text().splitlines():
             try:
                 lines.append(dict(json.loads(text), file=path.stem))
@@ -51,13 +55,12 @@ def verdict(line, runs):
     return f"{line['bar']}: {ratio:.3f}", "met" if is_met else "MISSED"
 
 
-def print_kernels(lines):
-    ours = [line for line in lines if line["bench"] == "gpu_kernels"]
+def print_kernels(lines, title, ours):
     theirs = [line for line in lines if line["bench"] == "gpu_torch"]
     if not ours:
         return
     n_runs = len({line["file"] for line in ours})
-    print(f"Kernels, us: medians of {ours[0]['samples']} samples, {n_runs} run(s), torch's in turns")
+    print(f"{title}, us: medians of {ours[0]['samples']} samples and {n_runs} run(s); PyTorch's in turns with ours")
     if any(line["divisor"] > 1 for line in ours):
         print("Sizes were divided: these are no results.")
     print(f"{'':38} {'MB':>8} {'us':>9} {'TB/s':>6} {'%':>6} {'torch':>9} {'gain':>8}  bar")
@@ -69,13 +72,14 @@ def print_kernels(lines):
         wrong = "  WRONG BITS" if any(line["wrong"] for line in runs) else ""
         print(f"{name:38} {runs[0]['bytes'] / 1e6:8.1f} {us:9.2f} {median(runs, 'tbps'):6.3f} "
               f"{100 * median(runs, 'of_ceiling'):6.1f} {show(torch):>9} {show(torch and torch / us):>8}  {bar} {met}{wrong}")
+    if title != "Kernels":
+        theirs = []  # what is theirs alone stands below the first table
     for (name,) in names_of(theirs, "case"):
         if name not in {line["case"] for line in ours}:
             runs = [line for line in theirs if line["case"] == name]
             print(f"{name:38} {'':8} {'':9} {'':6} {'':6} {show(median(runs, 'us')):>9}  torch only: {runs[0]['how']}")
-    for line in theirs:
-        if line.get("error"):
-            print(f"torch failed: {line['case']}: {line['error']}")
+    for case, error in dict.fromkeys((line["case"], line["error"]) for line in theirs if line.get("error")):
+        print(f"torch failed: {case}: {error}")
     print()
 
 
@@ -117,10 +121,12 @@ def print_loads(lines):
     for (file,) in names_of(loads, "file"):
         parts = {line["part"]: line for line in loads if line["file"] == file}
         name = file.split(".", 1)[-1]
-        step = sum(parts[p]["loading_ms"] for p in ("context", "step") if p in parts)
-        bound = next((ms for word, ms in LOAD_BARS.items() if name.startswith(word)), None)
-        bar = "" if bound is None else f"  at most {bound}: {'met' if step <= bound else 'MISSED'}"
-        print(f"{name}: {step:.2f}{bar}")
+        bound = next((ms for word, ms in LOAD_BARS.items() if name.startswith(word)), math.inf)
+        sums = {}
+        for what, wanted in (("step", ("context", "step")), ("with clipping and update", ("context", "step", "update"))):
+            ms = sum(parts[p]["loading_ms"] for p in wanted if p in parts)
+            sums[what] = f"{what} {ms:.2f} ({'met' if ms <= bound else 'MISSED'})"
+        print(f"{name}: {', '.join(sums.values())}; at most {bound}")
         for part, line in parts.items():
             print(f"    {part:8} loading {line['loading_ms']:9.2f}: {line['images']} images {line['image_ms']:.2f}, "
                   f"{line['functions']} functions {line['function_ms']:.2f}, first launches {line['launch_ms']:.2f}; "
@@ -128,10 +134,24 @@ def print_loads(lines):
     print()
 
 
+def print_large(lines):
+    large = [line for line in lines if line["bench"] == "gpu_large"]
+    if large:
+        print("More than 4 GiB, beside the CPU's bits")
+    for line in large:
+        print(f"{line['case']:24} {line['in_bytes'] / 1e9:6.2f} GB in, {line['out_bytes'] / 1e9:6.2f} GB out: "
+              f"{'WRONG' if line['wrong'] else 'equal'}")
+    if large:
+        print()
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     results = read(sys.argv[1])
-    print_kernels(results)
+    kernels = [line for line in results if line["bench"] == "gpu_kernels"]
+    print_kernels(results, "Kernels", [line for line in kernels if not line["file"].startswith("jit")])
+    print_kernels(results, "Kernels from PTX", [line for line in kernels if line["file"].startswith("jit")])
     print_host(results)
     print_loads(results)
+    print_large(results)

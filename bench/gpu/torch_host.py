@@ -78,6 +78,8 @@ def measure(options, model):
 def run(options):
     with tempfile.TemporaryDirectory() as folder:
         backend = "nccl" if options.device == "cuda" else "gloo"
+        if options.device == "cuda":
+            torch.cuda.set_device(0)
         os.environ.setdefault("NCCL_IB_DISABLE", "1")
         dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=0, world_size=1)
         for n_tensors in (12, 1):

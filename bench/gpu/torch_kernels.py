@@ -73,16 +73,25 @@ def aligned(shapes, ranks, dtype):
     return shapes + [(ranks, 128 // BYTES[dtype] - over)] if over else shapes
 
 
+def first_that_works(*calls):
+    """FSDP2's ops, or what they call, by the names of this version."""
+    for call in calls[:-1]:
+        try:
+            call()
+            return call
+        except (AttributeError, RuntimeError, TypeError, NotImplementedError):
+            pass
+    return calls[-1]
+
+
 def chunk_cat(tensors, ranks, out):
-    if hasattr(torch.ops.fsdp, "chunk_cat"):
-        return lambda: torch.ops.fsdp.chunk_cat(tensors, 0, ranks, out=out)
-    return lambda: torch._chunk_cat(tensors, 0, ranks, out=out)
+    return first_that_works(lambda: torch.ops.fsdp.chunk_cat(tensors, 0, ranks, out=out),
+                            lambda: torch._chunk_cat(tensors, 0, ranks, out=out))
 
 
 def split_copy(source, sizes, outs):
-    if hasattr(torch.ops.fsdp, "split_with_sizes_copy"):
-        return lambda: torch.ops.fsdp.split_with_sizes_copy(source, sizes, dim=1, out=outs)
-    return lambda: torch.split_with_sizes_copy(source, sizes, dim=1, out=outs)
+    return first_that_works(lambda: torch.ops.fsdp.split_with_sizes_copy(source, sizes, dim=1, out=outs),
+                            lambda: torch.split_with_sizes_copy(source, sizes, dim=1, out=outs))
 
 
 class Rows:
