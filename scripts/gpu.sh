@@ -13,6 +13,7 @@
 #                                      load       how long kernels take to load
 #                                      torch_host FSDP2's time of a unit
 #                                      bench      kernels and PyTorch's, in turns, twice; ours from PTX too
+#                                      large      bits of tensors with more than 4 GiB
 #                                      tests      every test that has a variant for the driver for tests, on the GPU's
 #                                      sanitizer  the tests of kernels under compute-sanitizer
 #   scripts/gpu.sh report            what was done, from build/gpu-check; also into build/gpu-check/report.txt
@@ -24,13 +25,14 @@
 # PYTHON              the Python that has PyTorch (default: python3); without PyTorch its parts say so
 # COMPUTE_SANITIZER   the program (default: compute-sanitizer, in the PATH or below /usr/local/cuda)
 # GPU_JOBS            tests that run at a time (half of the processors)
+# GPU_TESTS           only those of the part tests whose names match this expression
 # GPU_DRIVER          another driver than libcuda.so.1, to try this script where there is no GPU: tests/fakecuda. Sizes are
 #                     small then, and what is printed is no result
 # COMMIT              what is built, where there is no git
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-all=(build facts kernels host load torch_host bench tests sanitizer)
+all=(build facts kernels host load torch_host bench large tests sanitizer)
 state=$PWD/build/gpu-check
 limit=${LIMIT_S:-540}
 end=$((SECONDS + limit))
@@ -49,6 +51,7 @@ left() { echo $((end - SECONDS)); }
 need() {
     [[ $(left) -ge $1 ]] && return
     echo "gpu.sh: $2 goes on with the next call"
+    is_postponed=true
     return 1
 }
 # limited SECONDS COMMAND...: at most so long, and not longer than this call may take.
@@ -125,7 +128,7 @@ part_build() {
 
 part_facts() {
     {
-        nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,compute_mode --format=csv,noheader \
+        nvidia-smi --query-gpu=name,driver_version,memory.total,compute_mode --format=csv,noheader \
             2>/dev/null || echo "no nvidia-smi"
         echo "kernel $(uname -r), $(nproc) processors, $("${CC:-cc}" --version | head -n 1)"
         echo "ptxas: $("$(find_ptxas)" --version 2>/dev/null | tail -n 2 | head -n 1 || echo none)"
@@ -142,27 +145,31 @@ part_facts() {
 # Kernels ----------------------------------------------------------------------------------------------------------------------
 
 # The programs that compare kernels with the CPU's: they reach memory of the device by copies only.
-kernel_tests='copy elements lists move reduce sum update calls'
+kernel_tests='copy elements lists move reduce sum update'
 
-# kernel_test NAME MODULES INTO PROGRAM...: one of them, below a program.
+# And the calls of shoal/cuda.h, on the module of the tests, which has what some of them need.
+programs_of() { if [[ $1 == ptx ]]; then echo "$kernel_tests"; else echo "$kernel_tests calls"; fi; }
+
+# kernel_test SECONDS NAME MODULES INTO PROGRAM...: one of them, below a program.
 kernel_test() {
-    local name=$1 modules=$2 into=$3 begin=$SECONDS status=0
-    shift 3
-    SHOAL_CUDA=$driver SHOAL_MODULE_PATH=$modules SHOAL_TEST_SOURCE_DIR=$PWD SHOAL_TEST_TIME_SCALE=20 limited 400 "$@" "$tests/unit/cuda/${name}_test" >"$into.txt" 2>&1 || status=$?
+    local seconds=$1 name=$2 modules=$3 into=$4 begin=$SECONDS status=0
+    shift 4
+    SHOAL_CUDA=$driver SHOAL_MODULE_PATH=$modules SHOAL_TEST_SOURCE_DIR=$PWD SHOAL_TEST_TIME_SCALE=20 limited "$seconds" "$@" "$tests/unit/cuda/${name}_test" >"$into.txt" 2>&1 || status=$?
     echo "$status $((SECONDS - begin))" >"$into.status"
 }
 
 part_kernels() {
-    local name kind modules status seconds failed=0
+    local name kind modules status seconds failed=0 n=0
     need 60 kernels || return 0
     for kind in cubin ptx; do
         modules=$PWD/build/dev/lib/shoal
         [[ $kind == ptx ]] && modules=$gpu/ptx
-        for name in $kernel_tests; do
-            [[ -e $state/kernels.$kind.$name.status ]] || kernel_test "$name" "$modules" "$state/kernels.$kind.$name" env &
+        for name in $(programs_of "$kind"); do
+            [[ -e $state/kernels.$kind.$name.status ]] || kernel_test 120 "$name" "$modules" "$state/kernels.$kind.$name" env &
         done
         wait
-        for name in $kernel_tests; do
+        for name in $(programs_of "$kind"); do
+            n=$((n + 1))
             read -r status seconds <"$state/kernels.$kind.$name.status"
             if [[ $status -ne 0 ]]; then
                 echo "kernels from $kind: $name FAILED ($status) after $seconds s" && tail -n 6 "$state/kernels.$kind.$name.txt"
@@ -170,28 +177,29 @@ part_kernels() {
             fi
         done
     done
-    echo "kernels: $failed of $((2 * $(wc -w <<<"$kernel_tests"))) programs failed"
+    echo "kernels: $failed of $n programs failed"
     finish kernels
 }
 
 # Benchmarks -------------------------------------------------------------------------------------------------------------------
 
-# once FILE SECONDS COMMAND...: writes FILE, and standard error and output beside it, unless it is there. {} is the file.
+# once FILE SECONDS COMMAND...: writes FILE, and standard error and output beside it, unless it is there. {} is the file. What
+# there is of one that failed is kept under another name.
 once() {
-    local file=$1 seconds=$2
+    local file=$1 name=${1%.jsonl} seconds=$2 status=0
     shift 2
     [[ -e $state/$file ]] && return 0
     need "$seconds" "$file" || return 1
-    rm -f "$state/now.jsonl"
-    if limited $((4 * seconds)) "${@/\{\}/$state/now.jsonl}" >"$state/${file%.jsonl}.out" 2>"$state/${file%.jsonl}.err"; then
-        [[ -e $state/now.jsonl ]] || cp "$state/${file%.jsonl}.out" "$state/now.jsonl"
-        mv "$state/now.jsonl" "$state/$file"
-        echo "$file: $(wc -l <"$state/$file") rows"
+    rm -f "$state/now"
+    limited $((4 * seconds)) "${@/\{\}/$state/now}" >"$state/$name.out" 2>"$state/$name.err" || status=$?
+    [[ -e $state/now ]] || cp "$state/$name.out" "$state/now"
+    if [[ $status -eq 0 || $status -eq 3 ]]; then
+        mv "$state/now" "$state/$file"
+        rm -f "$state/$name.partial"
+        echo "$file: $(wc -l <"$state/$file") rows$([[ $status -eq 3 ]] && echo ', SOME ARE WRONG')"
     else
-        # What there is of it is kept, under a name that is not taken for the whole.
-        cp "$state/now.jsonl" "$state/${file%.jsonl}.partial" 2>/dev/null
-        echo "$file FAILED: $(tail -n 2 "$state/${file%.jsonl}.err" | tr '\n' ' ' | cut -c1-300)"
-        return 0
+        mv "$state/now" "$state/$name.partial"
+        echo "$file FAILED ($status): $(tail -n 2 "$state/$name.err" | tr '\n' ' ' | cut -c1-300)"
     fi
 }
 
@@ -256,39 +264,47 @@ part_bench() {
     finish bench
 }
 
+part_large() {
+    SHOAL_CUDA=$driver SHOAL_MODULE_PATH=$PWD/build/lib/shoal once large.jsonl 90 "$gpu/gpu_kernels" "${small_kernels[@]}" --large yes --json '{}' &&
+        finish large
+}
+
 # Tests ------------------------------------------------------------------------------------------------------------------------
 
-# One test; "NAME RESULT SECONDS" becomes a line of tests.tsv. Of those that pass, only why something was skipped is kept.
+# One test, if there is time for it; "NAME RESULT SECONDS" becomes a line of tests.tsv. Of those that pass, only why something
+# was skipped is kept.
 run_test() {
-    local name=$1 state=$2 log result begin=$SECONDS
+    local name=$1 state=$2 last=$3 log result begin=$SECONDS
+    [[ $(date +%s) -gt $last ]] && return
     log=$state/tests/${name//\//_}.txt
-    ctest --test-dir build/dev -V -R "^$name\$" --timeout 120 >"$log" 2>&1
+    ctest --test-dir build/dev -V -R "^$name\$" --timeout "$TEST_SECONDS" >"$log" 2>&1
     result=$(grep -oE '(Passed|\*\*\*[A-Za-z]+)' "$log" | head -n 1 | tr -d '*')
     grep -hE '^[0-9]+: skip ' "$log" | sed "s|^[0-9]*: skip |$name: |" >>"$state/skipped.txt"
     [[ $result == Passed || $result == Skipped ]] && rm -f "$log"
     printf '%s\t%s\t%s\n' "$name" "${result:-none}" "$((SECONDS - begin))" >>"$state/tests.tsv"
 }
 export -f run_test
-
-# Prints the names that are left, until there is no time to begin one.
-list_tests() {
-    local name
-    while read -r name; do
-        cut -f1 "$state/tests.tsv" | grep -xF "$name" >/dev/null && continue
-        need 130 tests >&2 || return
-        echo "$name"
-    done <"$state/tests.list"
-}
+export TEST_SECONDS=160
 
 part_tests() {
+    local last
     mkdir -p "$state/tests"
     touch "$state/tests.tsv" "$state/skipped.txt"
-    ctest --test-dir build/dev -N -L fakecuda | sed -nE 's/^ +Test +#[0-9]+: //p' | grep -E "${GPU_TESTS:-.}" >"$state/tests.list"
-    need 130 tests || return 0
+    # Those of kernels were another part. The longest come last.
+    ctest --test-dir build/dev -N -L fakecuda | sed -nE 's/^ +Test +#[0-9]+: //p' | grep -E "${GPU_TESTS:-.}" |
+        grep -vE '^unit/cuda/|/fakecuda$' >"$state/tests.some"
+    { grep -v /whole/ "$state/tests.some" && grep /whole/ "$state/tests.some"; } >"$state/tests.list"
+    need "$((TEST_SECONDS + 10))" tests || return 0
+    last=$(($(date +%s) + $(left) - TEST_SECONDS - 10))
+    cut -f1 "$state/tests.tsv" | grep -vxF -f - "$state/tests.list" >"$state/tests.some"
     # shellcheck disable=SC2016
-    list_tests | xargs -P "$jobs" -I{} bash -c 'run_test "$1" "$2"' run_test {} "$state"
+    xargs -P "$jobs" -I{} bash -c 'run_test "$@"' run_test {} "$state" "$last" <"$state/tests.some"
     echo "tests: $(wc -l <"$state/tests.tsv") of $(wc -l <"$state/tests.list"), $(count_tests)"
-    [[ $(sort -u "$state/tests.tsv" | wc -l) -ge $(wc -l <"$state/tests.list") ]] && finish tests
+    if [[ $(wc -l <"$state/tests.tsv") -ge $(wc -l <"$state/tests.list") ]]; then
+        finish tests
+    else
+        echo "gpu.sh: tests goes on with the next call"
+    fi
 }
 
 count_tests() {
@@ -302,7 +318,7 @@ sanitizer_tools='memcheck racecheck initcheck'
 # sanitize TOOL NAME: one program; what it says of errors is kept, and whether it was cut off.
 sanitize() {
     local into=$state/sanitizer.$1.$2
-    kernel_test "$2" "$gpu/ptx" "$into" "$sanitizer" --tool "$1" --error-exitcode 9 --print-limit 20
+    kernel_test 400 "$2" "$gpu/ptx" "$into" "$sanitizer" --tool "$1" --error-exitcode 9 --print-limit 20
 }
 
 part_sanitizer() {
@@ -316,7 +332,7 @@ part_sanitizer() {
     for tool in $sanitizer_tools; do
         for name in $kernel_tests; do
             [[ -e $state/sanitizer.$tool.$name.status ]] && continue
-            while [[ $(jobs -rp | wc -l) -ge $jobs ]]; do wait -n || true; done
+            while [[ $(jobs -rp | wc -l) -ge $(nproc) ]]; do wait -n || true; done
             need 150 sanitizer || { wait && return 0; }
             sanitize "$tool" "$name" &
         done
@@ -358,7 +374,7 @@ report_sanitizer() {
 report_kernels() {
     local kind name status seconds
     for kind in cubin ptx; do
-        for name in $kernel_tests; do
+        for name in $(programs_of "$kind"); do
             [[ -e $state/kernels.$kind.$name.status ]] || continue
             read -r status seconds <"$state/kernels.$kind.$name.status"
             printf '%-6s %-9s %-28s %s\n' "$kind" "$name" "$(tail -n 1 "$state/kernels.$kind.$name.txt" | cut -c1-60)" \
@@ -424,7 +440,8 @@ run() {
         fi
         is_part_done "$part" && continue
         begin=$SECONDS
-        "part_$part" || echo "gpu.sh: $part FAILED"
+        is_postponed=false
+        "part_$part" || [[ $is_postponed == true ]] || echo "gpu.sh: $part FAILED"
         echo "gpu.sh: $part: $((SECONDS - begin)) s, $(left) s are left"
         save
         # Nothing else can run without it.
@@ -445,10 +462,11 @@ again() {
     for part in "$@"; do
         case $part in
         build) rm -f build/gpu-built ;;
-        bench) rm -f "$state"/{done.bench,kernels.[0-9]*.jsonl,torch.[0-9]*.jsonl,jit.jsonl} ;;
+        bench) rm -f "$state"/{done.bench,kernels.[0-9]*.jsonl,torch.[0-9]*.jsonl,jit.jsonl,kernels.?.partial,torch.?.partial,jit.partial} ;;
         host) rm -f "$state"/{done.host,host.*.jsonl,counted.jsonl} ;;
         load) rm -f "$state"/{done.load,load.*.jsonl} ;;
         torch_host) rm -f "$state"/{done.torch_host,torch_host.jsonl} ;;
+        large) rm -f "$state"/{done.large,large.jsonl} ;;
         tests) rm -f "$state"/{done.tests,tests.tsv,skipped.txt} ;;
         kernels) rm -f "$state"/{done.kernels,kernels.cubin.*,kernels.ptx.*} ;;
         sanitizer) rm -f "$state"/{done.sanitizer,sanitizer.*} ;;

@@ -26,10 +26,10 @@
 
 #define CHUNK_BYTES ((size_t)16 << 20)
 #define SMALLEST_LOG2 9
-#define CLASSES 48
+#define LARGEST_LOG2 32 /* more than that is more than there is */
+#define ORDERS (LARGEST_LOG2 + 1)
 #define POISON 0xff  /* NaN in every floating-point dtype */
 #define HOST_FLAGS 3 /* for all contexts, and mapped */
-#define RANGES_MOST 4096
 
 typedef cuda_result find_function(const char *name, void **function_out, int version, uint64_t flags,
                                   int *status_out);
@@ -65,34 +65,34 @@ struct apart_settings fakecuda_settings = {.forget_failure = forget_failure, .re
 
 /* Memory of pools -------------------------------------------------------------------------------------------- */
 
-/* A piece that is given out or, in the list of its class, free behind an event. */
+/* A piece that is given out or, in the list of its order of size, free behind an event. */
 struct piece {
     struct piece *next;
     char *data;
     size_t bytes;
-    int class;
+    int order;
     struct CUstream_st *stream; /* where it was freed */
     struct CUevent_st *freed;
 };
 
-static struct piece *pieces;               /* those that are given out; under the lock */
-static struct piece *free_pieces[CLASSES]; /* under the lock */
+static struct piece *pieces;              /* those that are given out; under the lock */
+static struct piece *free_pieces[ORDERS]; /* under the lock */
 static char *chunk;
 static size_t chunk_left;
 
-static int find_class(size_t bytes)
+static int find_order(size_t bytes)
 {
-    int class = SMALLEST_LOG2;
-    while (((size_t)1 << class) < bytes) {
-        class ++;
+    int order = SMALLEST_LOG2;
+    while (order <= LARGEST_LOG2 && ((size_t)1 << order) < bytes) {
+        order++;
     }
-    return class;
+    return order;
 }
 
 /* Under the lock. */
-static cuda_result make_piece(int class, struct piece **piece_out)
+static cuda_result make_piece(int order, struct piece **piece_out)
 {
-    const size_t bytes = (size_t)1 << class;
+    const size_t bytes = (size_t)1 << order;
     cuda_result result = CUDA_OK;
     struct piece *piece = calloc(1, sizeof *piece);
     if (!piece) {
@@ -114,15 +114,15 @@ static cuda_result make_piece(int class, struct piece **piece_out)
         free(piece); /* and what it had stays as it is */
         return result;
     }
-    piece->class = class;
+    piece->order = order;
     *piece_out = piece;
     return CUDA_OK;
 }
 
 /* One that was freed before in this stream, or whose event is past. Under the lock. */
-static struct piece *take_free(int class, struct CUstream_st *stream)
+static struct piece *take_free(int order, struct CUstream_st *stream)
 {
-    for (struct piece **at = &free_pieces[class]; *at; at = &(*at)->next) {
+    for (struct piece **at = &free_pieces[order]; *at; at = &(*at)->next) {
         struct piece *piece = *at;
         if (piece->stream == stream || real.cuEventQuery(piece->freed) == CUDA_OK) {
             *at = piece->next;
@@ -136,15 +136,15 @@ static cuda_result allocate(cuda_address *memory_out, size_t bytes, struct CUmem
                             struct CUstream_st *stream)
 {
     (void)pool;
-    int class = find_class(bytes);
-    if (class >= 36) {
+    int order = find_order(bytes);
+    if (order > LARGEST_LOG2) {
         return CUDA_OUT_OF_MEMORY;
     }
     cuda_result result = CUDA_OK;
     (void)pthread_mutex_lock(&lock);
-    struct piece *piece = take_free(class, stream);
+    struct piece *piece = take_free(order, stream);
     if (!piece) {
-        result = make_piece(class, &piece);
+        result = make_piece(order, &piece);
     }
     if (result == CUDA_OK) {
         piece->bytes = bytes;
@@ -174,8 +174,8 @@ static cuda_result release(cuda_address memory, struct CUstream_st *stream)
         piece->stream = stream;
         (void)real.cuMemsetD8Async(memory, POISON, piece->bytes, stream);
         result = real.cuEventRecord(piece->freed, stream);
-        piece->next = free_pieces[piece->class];
-        free_pieces[piece->class] = piece;
+        piece->next = free_pieces[piece->order];
+        free_pieces[piece->order] = piece;
         atomic_fetch_sub(&fakecuda_settings.n_bytes, piece->bytes);
     }
     (void)pthread_mutex_unlock(&lock);
@@ -201,7 +201,11 @@ static cuda_result make_shared(cuda_memory *memory_out, size_t bytes,
     (void)properties;
     (void)flags;
     int fd = memfd_create("realcuda", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
+    if (fd < 0) {
+        return CUDA_OUT_OF_MEMORY;
+    }
+    if (ftruncate(fd, (off_t)bytes) != 0) {
+        (void)close(fd);
         return CUDA_OUT_OF_MEMORY;
     }
     *memory_out = memory_of(fd);
@@ -238,8 +242,11 @@ static cuda_result reserve(cuda_address *address_out, size_t bytes, size_t align
     (void)wanted;
     (void)flags;
     void *mapped = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) {
+        return CUDA_OUT_OF_MEMORY;
+    }
     *address_out = (cuda_address)(uintptr_t)mapped;
-    return mapped == MAP_FAILED ? CUDA_OUT_OF_MEMORY : CUDA_OK;
+    return CUDA_OK;
 }
 
 static cuda_result unreserve(cuda_address address, size_t bytes)
