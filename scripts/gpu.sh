@@ -14,6 +14,7 @@
 #                                      torch_host FSDP2's time of a unit
 #                                      bench      kernels and PyTorch's, in turns, twice; ours from PTX too
 #                                      large      bits of tensors with more than 4 GiB
+#                                      exchanges  tensors that go to PyTorch and back, on streams of both; an example that trains
 #                                      tests      every test that has a variant for the driver for tests, on the GPU's
 #                                      sanitizer  the tests of kernels under compute-sanitizer
 #   scripts/gpu.sh report            what was done, from build/gpu-check; also into build/gpu-check/report.txt
@@ -32,7 +33,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-all=(build facts kernels host load torch_host bench large tests sanitizer)
+all=(build facts kernels host load torch_host bench large exchanges tests sanitizer)
 state=$PWD/build/gpu-check
 limit=${LIMIT_S:-540}
 end=$((SECONDS + limit))
@@ -269,6 +270,33 @@ part_large() {
         finish large
 }
 
+# exchange NAME COMMAND...: what it says last, and how it has ended, into NAME.txt.
+exchange() {
+    local into=$state/exchanges.$1.txt status=0
+    shift
+    PYTHONPATH=$PWD/python SHOAL_LIBRARY=$PWD/build/lib/libshoal.so.0.1 limited 150 "$python" "$@" >"$into" 2>&1 || status=$?
+    echo "status $status" >>"$into"
+    tail -n 2 "$into"
+}
+
+part_exchanges() {
+    local options=()
+    has_torch exchanges || { finish exchanges && return; }
+    need 100 exchanges || return
+    is_trial && options=(--device cpu)
+    exchange random python/tests/torch_dlpack_gpu.py --count 1000 "${options[@]}"
+    exchange example python/examples/torch_gpu.py --steps 60 "${options[@]}"
+    exchange example_one_stream python/examples/torch_gpu.py --steps 60 --one-stream "${options[@]}"
+    finish exchanges
+}
+
+report_exchanges() {
+    local name
+    for name in random example example_one_stream; do
+        [[ -e $state/exchanges.$name.txt ]] && echo "$name: $(tail -n 3 "$state/exchanges.$name.txt" | paste -sd'|')"
+    done
+}
+
 # Tests ------------------------------------------------------------------------------------------------------------------------
 
 # One test, if there is time for it; "NAME RESULT SECONDS" becomes a line of tests.tsv. Of those that pass, only why something
@@ -404,6 +432,7 @@ print_report() {
     echo && echo "== facts" && cat "$state/facts.txt" 2>/dev/null
     echo && "$python" bench/gpu/table.py "$state"
     echo "== kernels beside the CPU's" && report_kernels
+    echo && echo "== exchanges with PyTorch by DLPack, and examples/torch_gpu.py" && report_exchanges
     echo && echo "== tests" && report_tests
     echo && echo "== compute-sanitizer" && report_sanitizer
 }
@@ -467,6 +496,7 @@ again() {
         load) rm -f "$state"/{done.load,load.*.jsonl} ;;
         torch_host) rm -f "$state"/{done.torch_host,torch_host.jsonl} ;;
         large) rm -f "$state"/{done.large,large.jsonl} ;;
+        exchanges) rm -f "$state"/{done.exchanges,exchanges.*} ;;
         tests) rm -f "$state"/{done.tests,tests.tsv,skipped.txt} ;;
         kernels) rm -f "$state"/{done.kernels,kernels.cubin.*,kernels.ptx.*} ;;
         sanitizer) rm -f "$state"/{done.sanitizer,sanitizer.*} ;;
