@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import time
 import traceback
 import weakref
 from collections.abc import Callable, Hashable, Sequence
@@ -127,12 +126,7 @@ class Context:
 
     def refuse_views(self, what: str, units: Sequence[int], call: str) -> None:
         """BufferError if arrays use memory that `call` gives up."""
-        keys = [(what, unit) for unit in units]
-        names = self.views.names(keys)
-        until = time.monotonic() + _LINGER_S
-        while names and self.device and time.monotonic() < until:
-            time.sleep(0.001)
-            names = self.views.names(keys)
+        names = self.views.names([(what, unit) for unit in units], _LINGER_S if self.device else 0.0)
         if names:
             raise BufferError(
                 f"{call}: arrays still use {what} of {', '.join(names[:8])}: delete them first (a function that "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
@@ -66,8 +67,11 @@ class Views:
         found = [name for key in chosen for block, name in self._blocks.get(key, ()) if block() is not None]
         return list(dict.fromkeys(found))
 
-    def names(self, keys: Sequence[Hashable] | None = None) -> list[str]:
-        """Of what arrays are still there: of these keys, or of all."""
+    def names(self, keys: Sequence[Hashable] | None = None, linger_s: float = 0.0) -> list[str]:
+        """Of what arrays are still there: of these keys, or of all. They may take `linger_s` seconds to go."""
+        until = time.monotonic() + linger_s
+        while self._names(keys) and time.monotonic() < until:
+            time.sleep(0.0005)
         if not self._names(keys):
             return []
         gc.collect()  # arrays in cycles, of a traceback say, are used by nobody
