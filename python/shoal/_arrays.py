@@ -12,6 +12,7 @@ from ctypes import POINTER, Structure, c_char_p, c_int, c_ssize_t, c_void_p
 from typing import Any
 
 from ._api import Dtype
+from ._cpython import declare
 from ._dlpack import read_tensor
 from .devices import CPU, DeviceArray, device_of_dlpack, name_of, stream_of
 
@@ -66,11 +67,8 @@ class _PyBuffer(Structure):
     ]
 
 
-_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
-_get_buffer.argtypes = (ctypes.py_object, POINTER(_PyBuffer), c_int)
-_release_buffer = ctypes.pythonapi.PyBuffer_Release
-_release_buffer.argtypes = (POINTER(_PyBuffer),)
-_release_buffer.restype = None
+_get_buffer = declare("PyObject_GetBuffer", c_int, ctypes.py_object, POINTER(_PyBuffer), c_int)
+_release_buffer = declare("PyBuffer_Release", None, POINTER(_PyBuffer))
 _SIMPLE = 0
 
 

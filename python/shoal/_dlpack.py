@@ -7,6 +7,8 @@ import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
 from typing import Any
 
+from ._cpython import declare
+
 # Streams: the producer waits for nothing; CUDA's legacy default stream.
 NO_ORDER = -1
 LEGACY_STREAM = 1
@@ -34,20 +36,14 @@ class _Managed(Structure):
     _fields_ = [("tensor", DLTensor), ("context", c_void_p), ("deleter", _deleter)]
 
 
-_pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_in.argtypes = (ctypes.py_object, c_char_p)
-_pointer_in.restype = c_void_p
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
-_is_valid.argtypes = (ctypes.py_object, c_char_p)
-_is_valid.restype = c_int
-_new = ctypes.pythonapi.PyCapsule_New
-_new.argtypes = (c_void_p, c_void_p, c_void_p)
-_new.restype = ctypes.py_object
+_pointer_in = declare("PyCapsule_GetPointer", c_void_p, ctypes.py_object, c_char_p)
+_is_valid = declare("PyCapsule_IsValid", c_int, ctypes.py_object, c_char_p)
+_new = declare("PyCapsule_New", ctypes.py_object, c_void_p, c_void_p, c_void_p)
 
 _NAME = b"dltensor"
 # Capsules have the address of their name, and may live longer than this module.
 _name = ctypes.create_string_buffer(_NAME)
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_name))
+declare("Py_IncRef", None, ctypes.py_object)(_name)
 
 
 def read_tensor(capsule: Any) -> Any:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Arrays are used where they are, and what cannot be used is refused before anything starts."""
 
+import ctypes
 from array import array
 
 import pytest
@@ -23,6 +24,23 @@ def test_numpy(name):
     data = numpy.zeros((3, 5), dtype=name)
     memory = take(data, "data")
     assert (memory.address, memory.count, memory.dtype) == (data.ctypes.data, 15, FORMATS[name])
+
+
+def test_types_that_others_set(monkeypatch):
+    # The functions of ctypes.pythonapi are the whole process's.
+    for name in ("PyObject_GetBuffer", "PyBuffer_Release", "PyCapsule_New", "PyCapsule_GetPointer"):
+        monkeypatch.setattr(getattr(ctypes.pythonapi, name), "argtypes", (ctypes.c_char_p,))
+    data = numpy.zeros(3, dtype="f4")
+    assert take(data, "data").address == data.ctypes.data
+
+    class Other:
+        def __dlpack__(self, **_):
+            return data.__dlpack__()
+
+        def __dlpack_device__(self):
+            return data.__dlpack_device__()
+
+    assert take(Other(), "data").address == data.ctypes.data
 
 
 def test_views_begin_where_they_begin():

@@ -20,6 +20,7 @@ import traceback
 import shoal
 import torch
 from shoal import devices
+from shoal._cpython import declare
 from shoal._dlpack import NO_ORDER
 from shoal._library import check, lib
 
@@ -28,12 +29,9 @@ FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
 GARBAGE = 77
 
-_get = ctypes.pythonapi.PyCapsule_GetPointer
-_get.argtypes, _get.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
-_set_name = ctypes.pythonapi.PyCapsule_SetName
-_set_name.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_new = ctypes.pythonapi.PyCapsule_New
-_new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p), ctypes.py_object
+_get = declare("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+_set_name = declare("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+_new = declare("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 _USED = b"used_dltensor"
 
 
