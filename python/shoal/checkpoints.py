@@ -296,17 +296,22 @@ def save(
     _call(ranks, lib.shoal_checkpoint_save, directory, items, ctypes.byref(options))
 
 
-# Saves that were dropped before they had ended. The world waits for them when it is closed.
-_dropped: collections.deque[int] = collections.deque()
+# Saves that were dropped before they had ended, with their worlds' uses. The world waits for them when it is closed.
+_dropped: collections.deque[tuple[int, Uses, Uses]] = collections.deque()
+
+
+def _free(handle: int, uses: Uses, ends: Uses) -> Any:
+    """Frees a save that has ended, and gives its status. Closing its world waits for the same thread of the library, so it
+    is not done while another thread closes it: None."""
+    with uses:
+        return None if ends.has_others() else lib.shoal_checkpoint_save_wait(handle)
 
 
 def _sweep() -> None:
     for _ in range(len(_dropped)):
-        handle = _dropped.popleft()
-        if lib.shoal_checkpoint_save_test(handle):
-            lib.shoal_checkpoint_save_wait(handle)
-        else:
-            _dropped.append(handle)
+        handle, uses, ends = _dropped.popleft()
+        if not lib.shoal_checkpoint_save_test(handle) or _free(handle, uses, ends) is None:
+            _dropped.append((handle, uses, ends))
 
 
 os.register_at_fork(after_in_child=_dropped.clear)
@@ -315,11 +320,12 @@ os.register_at_fork(after_in_child=_dropped.clear)
 class Saving:
     """A save in the background. Wait for each; closing the world waits for the others."""
 
-    __slots__ = ("_generation", "_handle", "_uses")
+    __slots__ = ("_ends", "_generation", "_handle", "_uses", "_world_uses")
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, world: World) -> None:
         self._handle = handle
         self._uses = Uses()
+        self._world_uses, self._ends = world._uses, world._ends
         self._generation = generation()
         _sweep()
 
@@ -335,13 +341,16 @@ class Saving:
         while not self.done():  # also where another thread waits, who gets the error
             time.sleep(_SLICE_S)
         handle, self._handle = self._handle, 0
-        if handle:
-            wait_for_others([self._uses], _PATIENCE_S)  # they are in `done`
-            check(lib.shoal_checkpoint_save_wait(handle))
+        if not handle:
+            return
+        wait_for_others([self._uses], _PATIENCE_S)  # they are in `done`
+        while (status := _free(handle, self._world_uses, self._ends)) is None:
+            time.sleep(_SLICE_S)
+        check(status)
 
     def __del__(self) -> None:
         if getattr(self, "_handle", 0) and self._generation == generation():
-            _dropped.append(self._handle)
+            _dropped.append((self._handle, self._world_uses, self._ends))
 
 
 def save_start(
@@ -354,7 +363,7 @@ def save_start(
     options = _save_options(step, format, replaces, keep, max_file_bytes, progress, fails_if_busy)
     handle = ctypes.c_void_p()
     _call(ranks, lib.shoal_checkpoint_save_start, directory, items, ctypes.byref(options), ctypes.byref(handle))
-    return Saving(handle.value or 0)
+    return Saving(handle.value or 0, ranks if isinstance(ranks, World) else ranks._world)
 
 
 # Loading -------------------------------------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ class World:
     def _begin(self, options: _api.shoal_world_options) -> None:
         self._generation = generation()
         self._uses = Uses()
+        self._ends = Uses()  # the threads that close it
         self._groups: dict[int, Group] = {}
         self._shared: weakref.WeakSet[Viewed] = weakref.WeakSet()
         # Written by the library: an exception in between loses nothing.
@@ -186,6 +187,10 @@ class World:
             self._close(may_be_viewed=False)
 
     def _close(self, may_be_viewed: bool) -> None:
+        with self._ends:
+            self._end(may_be_viewed)
+
+    def _end(self, may_be_viewed: bool) -> None:
         # Nobody begins another call.
         handle, self._cell.value = self._cell.value, None
         try:

@@ -3,6 +3,7 @@
 
 import gc
 import json
+import threading
 
 import pytest
 import shoal
@@ -158,6 +159,17 @@ def test_saves_in_the_background(tmp_path):
     assert all(shoal.launch(ranks, 2, timeout=TIMEOUT))
     assert shoal.read(tmp_path, step=1)["model"]["w"].tolist() == [0.0] * 1000 + [1.0] * 1000
     assert (shoal.read(tmp_path)["model"]["w"] == 7).all()
+
+
+def test_a_world_is_closed_while_another_thread_waits_for_a_save(tmp_path):
+    for step in range(40):
+        world = shoal.World()
+        saving = shoal.save_start(world, tmp_path, {"w": numpy.zeros(4)}, step=step, keep=1)
+        closer = threading.Thread(target=world.close, daemon=True)
+        closer.start()
+        saving.wait()
+        closer.join(TIMEOUT)
+        assert not closer.is_alive()
 
 
 def test_a_failed_save_in_the_background(tmp_path):
