@@ -83,7 +83,9 @@ def test_callbacks_that_wait_for_collectives(rank, n):
     def then(future):
         return dist.all_reduce(future.value()[0].clone(), async_op=True).get_future().wait()[0]
 
-    futures = [dist.all_reduce(torch.ones(50000), async_op=True).get_future().then(then) for _ in range(3)]
+    # Callbacks have no order: all works are started before the first can begin another, which it would be taken for.
+    works = [dist.all_reduce(torch.ones(50000), async_op=True) for _ in range(3)]
+    futures = [work.get_future().then(then) for work in works]
     assert [future.wait()[0].item() for future in futures] == [n * n] * 3
 
 
