@@ -72,6 +72,8 @@ class _Borrowed:
         self._kept = building.load().borrow(backend)
         self._handle: int = self._kept.handle
         self._uses = Uses()
+        # Of its world, which the backend closes, and no thread through this package.
+        self._world, self._ends = self, Uses()
 
     def _live(self) -> int:
         return self._handle
