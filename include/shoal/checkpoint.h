@@ -134,8 +134,8 @@ SHOAL_API SHOAL_COLLECTIVE SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save_s
     const shoal_checkpoint_options *options, SHOAL_GIVES shoal_checkpoint_saving **saving_out);
 /* Tells whether a save in the background has ended, well or not, without waiting. True for NULL. Local. */
 SHOAL_API bool shoal_checkpoint_save_test(const shoal_checkpoint_saving *saving);
-/* Waits for the end of a save, returns its status and frees the handle. Local. Also after the world was closed. NULL
-   is SHOAL_OK. */
+/* Waits for the end of a save, returns its status and frees the handle. Local. Also after the world was closed, but
+   not while another thread closes it, because that waits for the save, too. NULL is SHOAL_OK. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_checkpoint_save_wait(SHOAL_TAKES shoal_checkpoint_saving *saving);
 
